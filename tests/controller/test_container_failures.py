@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.failing_pods import BACKING_OFF, FAILURE, RUNNING, SECOND, container_status, pod, terminated
 
 from trainmaster.controller.container_failures import ContainerFailure, container_failures, first_failure, meaning_of
-from trainmaster.controller.last_words import LENGTH, last_words
+from trainmaster.controller.last_words import LENGTH, failed_rank, last_words
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -80,6 +80,11 @@ DELETED: JsonObject = {"deletionTimestamp": SECOND.format(36), "deletionGracePer
 def test_who_ends_because_the_pod_is_deleted_was_stopped(code: int, at: int, stopped: bool) -> None:
     """A pod that has failed is deleted in the same second where a JobSet starts anew: its own failure counts."""
     assert only(pod(0, terminated(code, at=at), deleted=DELETED)).stopped is stopped
+    own = "Traceback (most recent call last):\nValueError: my loss is NaN\n"
+    assert not only(pod(0, terminated(1, at=7, message=own), deleted=DELETED)).stopped, (
+        "its launcher ends a moment later"
+    )
+    assert only(pod(0, terminated(1, at=7, message="SignalException: got signal: 15"), deleted=DELETED)).stopped
     target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "room needed"}
     preempted = only(pod(0, terminated(143, at=8), deleted=DELETED, conditions=[target]))
     assert (preempted.stopped, preempted.message) == (False, "PreemptionByScheduler: room needed")
@@ -97,11 +102,12 @@ def test_who_ends_because_the_pod_is_deleted_was_stopped(code: int, at: int, sto
         (terminated(1, at=5, message="DistBackendError: NCCL error: remote process exited or there was an error"), 1),
         (terminated(1, at=5, message="torch.distributed.elastic...SignalException: Process 7 got signal: 15"), 1),
         (terminated(1, at=6), 1),
+        (terminated(1, at=4, message="RuntimeError: [gloo/tcp/pair.cc:534] Connection closed by peer"), 1),
         (terminated(137, at=5, reason="OOMKilled"), 0),
     ],
-    ids=["killed", "ended", "gloo", "nccl", "torchrun", "a second later", "too little memory"],
+    ids=["killed", "ended", "gloo", "nccl", "torchrun", "a second later", "gloo before", "too little memory"],
 )
-def test_of_failures_in_one_second_the_cause_is_whoever_lost_nobody(other: JsonObject, cause: int) -> None:
+def test_the_cause_of_failures_at_about_the_same_time_is_whoever_lost_nobody(other: JsonObject, cause: int) -> None:
     failures = [*container_failures(pod(0, other)), *container_failures(pod(1, terminated(1, at=5)))]
     first = first_failure(failures)
     assert first is not None
@@ -225,10 +231,21 @@ def test_an_exception_of_several_lines_is_told_with_them() -> None:
 
 
 def test_where_only_the_table_of_torchrun_is_left_it_says_what_is_in_it() -> None:
-    words = last_words(TORCHRUN[100:] + REPORT)
-    assert words == (
-        "torchrun says that a process of it failed: rank 1, exitcode 1; its own words are in the log before that"
+    line = (
+        "26:05.480000 29557 /site-packages/torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 5\n"
     )
+    for cut in (TORCHRUN[100:], line + TORCHRUN):
+        assert last_words(cut + REPORT) == (
+            "torchrun says that a process of it failed: rank 1, exitcode 1; its own words are in the log before that"
+        )
+
+
+def test_the_rank_that_failed_first_is_named_by_its_exception_or_by_torchrun() -> None:
+    other = "Failures:\n[1]:\n  rank      : 0 (local_rank: 1)\n  exitcode  : -15 (pid: 12347)\n"
+    for message in (PREFIXED + TORCHRUN + REPORT, TRACEBACK + TORCHRUN + other + REPORT, PREFIXED + LOST):
+        assert failed_rank(message) == 1
+    assert last_words(TORCHRUN[100:] + other + REPORT).startswith("torchrun says that a process of it failed: rank 1,")
+    assert failed_rank(TRACEBACK) is None
 
 
 def test_without_an_exception_the_last_lines_are_told_that_fit() -> None:

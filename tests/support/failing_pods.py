@@ -28,6 +28,7 @@ FAILURE = ContainerFailure(
     message="",
     at=SECOND.format(5),
     replicated_job="node",
+    ranks=range(1, 2),
 )
 """Of rank 1 of the TrainJob `demo`."""
 

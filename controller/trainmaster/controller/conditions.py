@@ -44,8 +44,8 @@ BUILD_REJECTED: Final = "BuildRejected"
 """Condition reasons: what a plugin did that stands in the way."""
 
 WAITING: Final = "Waiting"
-"""True while a TrainJob that nothing blocks waits for pods that do not start, from half a minute on. The reason is the
-cause, as `trainmaster explain` names it.
+"""True while a TrainJob that nothing blocks waits for pods that do not start, or do not end for a sidecar, from half a
+minute on. The reason is the cause, as `trainmaster explain` names it.
 """
 
 TIME_TO_LIVE_EXPIRED: Final = "TimeToLiveExpired"

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, NODE, PET_NPROC_PER_NODE
+from trainmaster.controller.last_words import exceptions
+from trainmaster.runtime.api.constants import (
+    ANCESTORS,
+    COMPLETION_INDEX_ANNOTATION,
+    NODE,
+    PET_NPROC_PER_NODE,
+    TRAINER_ANCESTOR,
+)
 from trainmaster.runtime.jsontree import JsonObject
 
 JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
@@ -54,6 +61,17 @@ OOM_KILLED: Final = "OOMKilled"
 STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
 """Nobody saw the end of the container; kubelets then write 137, of which nothing can be concluded."""
 
+_MOMENT: Final = timedelta(seconds=2)
+"""How long a launcher takes to end after a process of it that raised something."""
+
+TAKEN_AWAY: Final = frozenset({"DeadlineExceeded", "Evicted", "NodeLost", "Preempting", "Terminated", "NodeShutdown"})
+"""Reasons of pods that failed as a whole, whatever their containers did."""
+
+NOT_STARTED: Final = 128
+"""The exit code that kubelets write for a container that could not be started."""
+
+_INITIALIZERS: Final = frozenset(ANCESTORS) - {TRAINER_ANCESTOR}
+
 
 @dataclass(frozen=True, slots=True)
 class ContainerFailure:
@@ -82,6 +100,15 @@ class ContainerFailure:
     replicated_job: str = ""
     """The name of the ReplicatedJob whose pod it is."""
 
+    ranks: range | None = None
+    """Those on its node; None if nobody knows."""
+
+    is_initial: bool = False
+    """Whether it prepares what others train: an init container, or an initializer."""
+
+    memory_limit: str = ""
+    """The limit of its memory; empty if it has none."""
+
     superseded: bool = field(default=False, compare=False)
     """Whether the container has been started again since."""
 
@@ -92,15 +119,30 @@ class ContainerFailure:
     def order(self) -> tuple[str, bool, int]:
         """Sorts failures: by time; of those in one second, who was stopped or left alone by others comes last."""
         by_others = self.reason != OOM_KILLED and (
-            self.stopped or self.exit_code in _ENDED_BY_OTHERS or LOST_A_PEER.search(self.message) is not None
+            self.stopped or self.exit_code in _ENDED_BY_OTHERS or self.lost_a_peer
         )
         return self.at, by_others, -1 if self.rank is None else self.rank
 
+    @property
+    def precedence(self) -> tuple[bool, tuple[str, bool, int]]:
+        """Sorts failures of an attempt, the likeliest cause first: who lost a peer is none where another one failed.
+
+        The peer may end later: its launcher stops its other processes first.
+        """
+        return self.lost_a_peer and self.reason != OOM_KILLED, self.order
+
+    @property
+    def lost_a_peer(self) -> bool:
+        """Whether it said last that another rank is gone."""
+        return LOST_A_PEER.search(self.message) is not None
+
 
 def container_failures(pod: JsonObject) -> list[ContainerFailure]:
-    """Return the failures that a pod still tells of, the current and the last run of each container."""
+    """Return the failures that a pod still tells of, the current and the last run of each container.
+
+    Of a pod that failed before any container of it ran, as nodes refuse some, one container could not be started.
+    """
     metadata, status = pod["metadata"], pod.get("status") or {}
-    labels = metadata.get("labels") or {}
     found = []
     # Why a pod was evicted, or failed otherwise as a whole, no container of it can tell.
     disruption = _disruption(status)
@@ -113,23 +155,59 @@ def container_failures(pod: JsonObject) -> list[ContainerFailure]:
             if not ended or not ended.get("exitCode"):
                 continue
             found.append(
-                ContainerFailure(
-                    pod=metadata["name"],
-                    pod_uid=metadata["uid"],
-                    container=container["name"],
-                    rank=rank_of(pod) if container["name"] == NODE else None,
-                    attempt=restart_attempt(pod),
+                _failure(
+                    pod,
+                    container["name"],
                     run=run,
                     exit_code=ended["exitCode"],
                     reason=ended.get("reason") or "",
                     message=ended.get("message") or of_pod,
                     at=ended.get("finishedAt") or "",
-                    replicated_job=labels.get(REPLICATED_JOB_LABEL, ""),
                     stopped=deleted is not None and _is_stopped(ended, deleted),
                     superseded=name == "lastState" and not (container.get("state") or {}).get("waiting"),
                 )
             )
+    if not found and status.get("phase") == "Failed" and status.get("reason") and not disruption:
+        found += _not_started(pod, status)
     return found
+
+
+def _not_started(pod: JsonObject, status: JsonObject) -> Iterator[ContainerFailure]:
+    """Yield the container that a pod was refused for."""
+    names = [each["name"] for each in container_statuses(pod) if (each.get("state") or {}).get("waiting")]
+    names += [each["name"] for each in (pod.get("spec") or {}).get("containers") or ()]
+    if names and status["reason"] not in TAKEN_AWAY:
+        conditions = status.get("conditions") or ()
+        at = next((each.get("lastTransitionTime") for each in conditions if each.get("type") == "Ready"), None)
+        yield _failure(
+            pod,
+            names[0],
+            run=0,
+            exit_code=NOT_STARTED,
+            reason=status["reason"],
+            message=status.get("message") or "",
+            at=at or "",
+        )
+
+
+def _failure(pod: JsonObject, container: str, **known: Any) -> ContainerFailure:
+    metadata, spec = pod["metadata"], pod.get("spec") or {}
+    replicated_job = (metadata.get("labels") or {}).get(REPLICATED_JOB_LABEL, "")
+    initial = [each for each in spec.get("initContainers") or () if each.get("name") == container]
+    main = [each for each in spec.get("containers") or () if each.get("name") == container]
+    found: JsonObject = next(iter((*initial, *main)), {})
+    return ContainerFailure(
+        pod=metadata["name"],
+        pod_uid=metadata["uid"],
+        container=container,
+        rank=rank_of(pod) if container == NODE else None,
+        attempt=restart_attempt(pod),
+        replicated_job=replicated_job,
+        ranks=None if (node := rank_of(pod)) is None else ranks_of(pod, node),
+        is_initial=bool(initial) or replicated_job in _INITIALIZERS,
+        memory_limit=str(((found.get("resources") or {}).get("limits") or {}).get("memory") or ""),
+        **known,
+    )
 
 
 def container_statuses(pod: JsonObject) -> list[JsonObject]:
@@ -191,9 +269,13 @@ def _deletion(metadata: JsonObject) -> datetime | None:
 
 
 def _is_stopped(ended: JsonObject, deleted: datetime) -> bool:
-    """Whether a container ended by the deletion of its pod; of what happened in the same second its code tells."""
-    at = _time(ended.get("finishedAt"))
-    return at is None or at > deleted or (at == deleted and ended["exitCode"] in _ENDED_BY_OTHERS)
+    """Whether a container ended by the deletion of its pod; of what happened about then its code and its words tell."""
+    at, message = _time(ended.get("finishedAt")), str(ended.get("message") or "")
+    if at is None:
+        return True
+    if at > deleted:
+        return at - deleted > _MOMENT or not exceptions(message) or LOST_A_PEER.search(message) is not None
+    return at == deleted and ended["exitCode"] in _ENDED_BY_OTHERS
 
 
 def _time(text: str | None) -> datetime | None:
@@ -202,7 +284,7 @@ def _time(text: str | None) -> datetime | None:
 
 def first_failure(failures: Iterable[ContainerFailure]) -> ContainerFailure | None:
     """Return the one that is most likely the cause of the others."""
-    return min(failures, key=lambda failure: failure.order, default=None)
+    return min(failures, key=lambda failure: failure.precedence, default=None)
 
 
 def rank_of(pod: JsonObject) -> int | None:
@@ -215,20 +297,23 @@ def rank_of(pod: JsonObject) -> int | None:
 def ranks_of(pod: JsonObject, node: int) -> range | None:
     """Return the ranks that torchrun starts on a node, one for each process.
 
-    None where it counts processes itself, or where several are wanted and nothing tells that torchrun starts them.
+    None where it counts processes itself, where several are wanted and nothing tells that torchrun starts them, or of
+    a pod of which only the status is known.
     """
-    containers = pod["spec"]["containers"]
+    containers = (pod.get("spec") or {}).get("containers") or ()
     variables = [each for container in containers for each in container.get("env") or ()]
-    processes = next((each.get("value") or "" for each in variables if each["name"] == PET_NPROC_PER_NODE), "1")
+    processes = next((str(each.get("value")) for each in variables if each.get("name") == PET_NPROC_PER_NODE), "1")
     words = [word for each in containers for word in (*(each.get("command") or ()), *(each.get("args") or ()))]
-    if not processes.isdecimal() or (processes != "1" and not any(_TORCHRUN.search(word) for word in words)):
+    if not containers or not processes.isdecimal():
+        return None
+    if processes != "1" and not any(_TORCHRUN.search(str(word)) for word in words):
         return None
     return range(node * int(processes), (node + 1) * int(processes))
 
 
 def node_title(node: int, ranks: range | None) -> str:
     """Name a node by its rank, or, where it has several, or nobody knows how many, as a node."""
-    if ranks is None:
+    if not ranks:
         return f"node {node}"
     return f"rank {ranks.start}" if len(ranks) == 1 else f"node {node} (ranks {ranks.start}-{ranks[-1]})"
 

@@ -16,11 +16,20 @@ LENGTH: Final = 200
 
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
 _RANK: Final = re.compile(r"\[(?:rank|default)?\d+\]:\s?")
-_EXCEPTION: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$)")
-_OF_TORCHRUN: Final = re.compile(
-    r"torch\.distributed\.elastic\.|[EWI]\d{4} .*torch/distributed/elastic/|.*local_rank: \d+ \(pid: \d+\) of binary: "
+_PREFIX_OF_RANK: Final = re.compile(r"\[rank(\d{1,9})\]")
+_EXCEPTION: Final = re.compile(
+    r"(?:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout)|socket\.(?:gaierror|timeout))(?::|$)"
 )
-_ROOT_CAUSE: Final = re.compile(r"^(rank|exitcode)\s*: (-?\d+)", re.MULTILINE)
+_OF_TORCHRUN: Final = re.compile(
+    r"torch\.distributed\.elastic\.multiprocessing\.|.*torch/distributed/elastic/\S+:\d+\]"
+    r"|.*local_rank: \d+ \(pid: \d+\) of binary: "
+)
+_OF_LAUNCHERS: Final = re.compile(r"(?:\S*\.)?ChildFailedError|subprocess\.CalledProcessError")
+"""What launchers raise because a process of theirs has failed."""
+
+_ROOT_CAUSE: Final = re.compile(r"^(rank|exitcode)\s*: (-?\d{1,9})", re.MULTILINE)
+"""In torchrun's table; the first failure that it saw stands last."""
+
 _BEGINS_ANEW: Final = re.compile(r"Traceback \(most|[EWIF]\d{4} ")
 _RULE: Final = re.compile(r"[\W_]*")
 _SEPARATOR: Final = " | "
@@ -28,18 +37,12 @@ _SEPARATOR: Final = " | "
 
 def last_words(message: str) -> str:
     """Return one line of at most `LENGTH` characters, without credentials; empty if the message says nothing."""
-    lines = []
-    for raw in _ESCAPES.sub("", redact(message)).replace("\r", "\n").split("\n"):
-        prefix = _RANK.match(raw)
-        line = raw[prefix.end() :] if prefix else raw
-        line = "".join(each for each in line if each.isprintable() or each == "\t").strip()
-        if not _RULE.fullmatch(line):
-            lines.append((prefix[0] if prefix else "", line))
-    exception = _exception(lines)
-    if exception is not None:
-        return _cut(_SEPARATOR.join(exception))
+    lines = _lines(message)
+    raised = _exceptions(lines)
+    if raised:
+        return _cut(_SEPARATOR.join(line for _, line in raised[0]))
     own, of_torchrun = _apart([line for _, line in lines])
-    causes = ", ".join(f"{name} {value}" for name, value in _ROOT_CAUSE.findall("\n".join(of_torchrun))[:2])
+    causes = ", ".join(f"{name} {value}" for name, value in _ROOT_CAUSE.findall("\n".join(of_torchrun))[-2:])
     if causes and not own:
         return _cut(f"torchrun says that a process of it failed: {causes}; its own words are in the log before that")
     said: list[str] = []
@@ -50,23 +53,56 @@ def last_words(message: str) -> str:
     return _cut(_SEPARATOR.join(said))
 
 
-def _exception(lines: list[tuple[str, str]]) -> list[str] | None:
-    """Return the line of the exception and what belongs to it: the last one of the first process that has one.
+def exceptions(message: str) -> list[str]:
+    """Return the exceptions of the first process that raised any, the last one first, a line for each."""
+    return [_SEPARATOR.join(line for _, line in raised) for raised in _exceptions(_lines(message))]
+
+
+def failed_rank(message: str) -> int | None:
+    """Return which rank of a node failed first, as PyTorch or torchrun tells; None if neither does."""
+    lines = _lines(message)
+    for (prefix, _), *_ in _exceptions(lines)[:1]:
+        if (of_rank := _PREFIX_OF_RANK.match(prefix)) is not None:
+            return int(of_rank[1])
+    told = [value for name, value in _ROOT_CAUSE.findall("\n".join(line for _, line in lines)) if name == "rank"]
+    return int(told[-1]) if told else None
+
+
+_Line = tuple[str, str]
+"""The prefix of the process that wrote a line, and the rest."""
+
+
+def _lines(message: str) -> list[_Line]:
+    lines = []
+    for raw in _ESCAPES.sub("", redact(message)).replace("\r", "\n").split("\n"):
+        prefix = _RANK.match(raw)
+        line = raw[prefix.end() :] if prefix else raw
+        line = "".join(each for each in line if each.isprintable() or each == "\t").strip()
+        if not _RULE.fullmatch(line):
+            lines.append((prefix[0] if prefix else "", line))
+    return lines
+
+
+def _exceptions(lines: list[_Line]) -> list[list[_Line]]:
+    """Return the lines of exceptions, each with what belongs to it: those of the first process that has any.
 
     Of the processes of one container, each line of which has its prefix, the first is the cause of the others.
     """
     found = [
-        position for position, (_, line) in enumerate(lines) if _EXCEPTION.match(line) and not _OF_TORCHRUN.match(line)
+        position
+        for position, (_, line) in enumerate(lines)
+        if _EXCEPTION.match(line) and not _OF_TORCHRUN.match(line) and not _OF_LAUNCHERS.match(line)
     ]
-    if not found:
-        return None
-    process = lines[found[0]][0]
-    start = max(position for position in found if lines[position][0] == process)
-    said = [lines[start][1]]
+    process = lines[found[0]][0] if found else ""
+    return [_with_rest(lines, position) for position in reversed(found) if lines[position][0] == process]
+
+
+def _with_rest(lines: list[_Line], start: int) -> list[_Line]:
+    said = [lines[start]]
     for prefix, line in lines[start + 1 :]:
-        if prefix != process or _BEGINS_ANEW.match(line) or _OF_TORCHRUN.match(line):
+        if prefix != said[0][0] or _BEGINS_ANEW.match(line) or _OF_TORCHRUN.match(line):
             break
-        said.append(line)
+        said.append((prefix, line))
     return said
 
 

@@ -19,7 +19,9 @@ from trainmaster.controller.diagnosis.conditions import (
 )
 
 NAN = replace(FAILURE, message="Traceback (most recent call last):\nValueError: my loss is NaN\n")
-LOST = replace(NAN, pod="demo-node-0-0-abcde", pod_uid="zero", rank=0, message="gloo: Connection closed by peer")
+LOST = replace(
+    NAN, pod="demo-node-0-0-abcde", pod_uid="zero", rank=0, ranks=range(1), message="gloo: Connection closed by peer"
+)
 TOLD = (
     "attempt 0: rank 1 (pod demo-node-0-1-abcde, container node) failed at 2026-01-01T00:00:05Z with exit code 1: "
     "ValueError: my loss is NaN"
@@ -51,12 +53,36 @@ def noted(first_failures: FirstFailures, *failures: ContainerFailure) -> list[st
             replace(NAN, message=""),
             f"rank 1 {WHERE} exit code 1; with terminationMessagePolicy: FallbackToLogsOnError its last lines would",
         ),
+        (
+            replace(LOST, rank=1, ranks=NAN.ranks, pod=NAN.pod),
+            f"rank 1 {WHERE} exit code 1 (it lost another rank): gloo: Connection closed",
+        ),
+        (replace(NAN, ranks=None), f"node 1 {WHERE} exit code 1: ValueError"),
+        (replace(NAN, ranks=range(2, 4)), f"node 1, ranks 2-3 {WHERE} exit code 1: ValueError"),
+        (
+            replace(NAN, ranks=range(2, 4), message="[rank3]: ValueError: x"),
+            f"rank 3 on node 1 {WHERE} exit code 1: ValueError",
+        ),
         (replace(NAN, rank=None, replicated_job="launcher"), f"launcher {WHERE} exit code 1: ValueError"),
         (replace(NAN, rank=None, replicated_job=""), f"node {WHERE} exit code 1: ValueError"),
         (replace(NAN, at=""), "rank 1 (pod demo-node-0-1-abcde, container node) failed with exit code 1"),
         (replace(NAN, reason="not a reason"), f"rank 1 {WHERE} exit code 1: ValueError"),
     ],
-    ids=["crash", "memory", "lost", "start", "unsaid", "launcher", "nobody", "no time", "odd reason"],
+    ids=[
+        "crash",
+        "memory",
+        "unseen",
+        "start",
+        "unsaid",
+        "lost",
+        "one",
+        "two",
+        "rank",
+        "launcher",
+        "nobody",
+        "no time",
+        "odd reason",
+    ],
 )
 def test_it_is_said_what_failed_where_when_how_and_why(failure: ContainerFailure, text: str) -> None:
     assert describe(failure).startswith(text)

@@ -42,7 +42,7 @@ def test_a_job_that_waits_for_long_and_nobody_knows_why_says_what_its_pods_are_a
     (found,) = explain(view(jobsets=[jobset()], pods=[creating], events=[pulling])).findings
     assert (found.cause, found.certainty) == (Cause.UNKNOWN, Certainty.POSSIBLE)
     assert [each.text for each in found.evidence] == [
-        "rank 0: its containers are being created",
+        "node 0: its containers are being created",
         'Pulling: Pulling image "train:1"',
     ]
     assert "kubectl describe pods -l jobset.sigs.k8s.io/jobset-name=demo -n team" in found.advice[0]
@@ -321,3 +321,34 @@ def test_every_cause_has_its_texts_and_a_question() -> None:
         assert cause.advice
         assert not cause.summary.endswith(".")
     assert not any(cause in symptoms for cause, symptoms in EXPLAINS.items()), "nothing explains itself"
+
+
+def test_a_sidecar_that_outlives_the_container_that_trains_is_named() -> None:
+    states = [("node", terminated(0, at=20)), ("mesh-proxy", {"running": {"startedAt": at(9)}})]
+    meshed = pod(0, containers=[container_status(state, name=name) for name, state in states], phase="Running")
+    found = explain(view(jobsets=[jobset(nodes=1)], jobs=[job()], pods=[meshed]))
+    assert found.state.state is State.RUNNING
+    (finding,) = found.findings
+    assert (finding.cause, finding.evidence[0].at) == (Cause.SIDECAR_RUNNING, moment(20))
+    assert finding.evidence[0].text.startswith(
+        "rank 0: container node has ended with exit code 0, and mesh-proxy still runs"
+    )
+    assert finding.what_next[0].startswith("make mesh-proxy a native sidecar in the runtime")
+    # What ends beside the training that goes on is no matter.
+    states = [("node", {"running": {"startedAt": at(9)}}), ("setup", terminated(0))]
+    helped = pod(0, containers=[container_status(state, name=name) for name, state in states], phase="Running")
+    assert not explain(view(jobsets=[jobset(nodes=1)], jobs=[job()], pods=[helped])).findings
+
+
+def test_the_limit_of_restarts_is_no_cause_beside_the_last_failure() -> None:
+    """A job that was tried twice: what its first pod failed of has been overcome."""
+    first = pod(0, terminated(1, at=5, message="ConnectionError: transient: S3 is down"), phase="Failed")
+    last = pod(0, terminated(1, at=9, message="ValueError: the real bug"), phase="Failed", suffix="again", created=6)
+    ended = condition("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit", since=10)
+    told = trainjob(condition("Failed", "FailedJobs", "jobset failed due to one or more job failures", since=10))
+    found = explain(view(told, jobsets=[jobset(nodes=1)], jobs=[job(ended, backoffLimit=1)], pods=[first, last]))
+    assert [each.cause for each in found.findings] == [Cause.CONTAINER_FAILED]
+    assert found.findings[0].evidence[1].text == "it said last: ValueError: the real bug"
+    assert found.failed_container is not None
+    assert (found.failed_container.failure.run, found.failed_container.lines) == (1, ("ValueError: the real bug",))
+    assert not found.overcome

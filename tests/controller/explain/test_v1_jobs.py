@@ -77,6 +77,15 @@ def sizes() -> JobView:
     return waiting(found, job=pytorchjob(condition("Running")))
 
 
+def meshed() -> JobView:
+    """Its container has ended, and a proxy that was injected before it has not."""
+    states = [("mesh-proxy", {"running": {}}), ("pytorch", terminated(0))]
+    found = pod(containers=[container_status(state, name=name) for name, state in states], phase="Running")
+    job = pytorchjob(condition("Running"))
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"] = {"spec": {"containers": [{"name": "pytorch"}]}}
+    return waiting(found, job=job)
+
+
 def taken(reason: str, **known: Any) -> JobView:
     told = condition("DisruptionTarget", reason, "taken away")
     return ended(pod(containers=[container_status(terminated(137))], phase="Failed", conditions=[told]), **known)
@@ -109,6 +118,10 @@ VIEWS: dict[Cause, JobView] = {
     Cause.INIT_CONTAINER_FAILED: init_failed(),
     Cause.NAME_RESOLUTION_FAILED: ended(failing(1, "socket.gaierror: [Errno -2] Name or service not known")),
     Cause.RENDEZVOUS_TIMEOUT: ended(failing(1, "torch.distributed.DistStoreError: timed out, 1/4 clients joined.")),
+    Cause.COLLECTIVE_TIMEOUT: ended(
+        failing(1, "DistBackendError: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)")
+    ),
+    Cause.SIDECAR_RUNNING: meshed(),
     Cause.WORLD_SIZE_MISMATCH: sizes(),
     Cause.MANAGER_ABSENT: view(pytorchjob(), pods=[], leases=[], managers=[]),
     Cause.ANOTHER_MANAGER_LEADS: view(pytorchjob(managedBy="kueue.x-k8s.io/multikueue"), pods=[]),

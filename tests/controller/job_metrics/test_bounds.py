@@ -96,7 +96,7 @@ def holding(*conditions: JsonObject) -> dict[str, JsonObject]:
         (replace(FAILURE, message="PreemptionByScheduler: made room"), Cause.PREEMPTED, ""),
         (replace(FAILURE, message="DeletionByTaintManager: the node is gone"), Cause.NODE_LOST, ""),
         (
-            replace(FAILURE, container="dataset-initializer", rank=None, replicated_job="dataset-initializer"),
+            replace(FAILURE, container="dataset-initializer", rank=None, is_initial=True),
             Cause.INIT_CONTAINER_FAILED,
             "error",
         ),

@@ -57,7 +57,7 @@ CASES: dict[str, tuple[JsonObject, list[str], str, tuple[str, ...]]] = {
         {},
         python("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"),
         "ContainerFailed",
-        ("exit code 139", "SIGSEGV", "/dev/shm"),
+        ("exit code 139", "SIGSEGV", "read its log"),
     ),
     "memory": (
         LIMITED,

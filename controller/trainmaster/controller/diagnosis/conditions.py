@@ -20,14 +20,20 @@ from datetime import datetime
 from typing import Final
 
 from trainmaster.controller.conditions import CONTAINER_FAILED, WAITING
-from trainmaster.controller.container_failures import OOM_KILLED, STATUS_UNKNOWN, ContainerFailure, meaning_of
+from trainmaster.controller.container_failures import (
+    OOM_KILLED,
+    STATUS_UNKNOWN,
+    ContainerFailure,
+    meaning_of,
+    node_title,
+)
 from trainmaster.controller.explain.cause import Cause, Question
-from trainmaster.controller.explain.causes.failures.told import cause_of_failure
+from trainmaster.controller.explain.causes.failures.containers import cause_of_failure
 from trainmaster.controller.explain.explanation import PATIENCE, explain
 from trainmaster.controller.explain.findings import Event, Finding
 from trainmaster.controller.explain.pods import is_running
 from trainmaster.controller.explain.view import JobView
-from trainmaster.controller.last_words import last_words
+from trainmaster.controller.last_words import failed_rank, last_words
 from trainmaster.controller.redaction import redact
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
@@ -39,6 +45,8 @@ _REASON: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?") 
 _ATTEMPT: Final = re.compile(r"attempt \d+(?:, restart \d+)?(?=: )")
 _MEANINGS: Final = {OOM_KILLED: "it needed more memory than its limit", STATUS_UNKNOWN: "nobody saw how it ended"}
 """Of reasons that know more than the exit code, and that no last words explain."""
+
+_LOST_A_PEER: Final = "it lost another rank"
 
 _UNSAID: Final = "with terminationMessagePolicy: FallbackToLogsOnError its last lines would stand here"
 
@@ -63,7 +71,7 @@ class FirstFailure:
     reason: str
     """Condition reason: the cause."""
 
-    order: tuple[str, bool, int] | None = None
+    precedence: tuple[bool, tuple[str, bool, int]] | None = None
     """That of the failure; None if an earlier process told of it."""
 
     @property
@@ -105,14 +113,16 @@ class FirstFailures:
         first: dict[str, ContainerFailure] = {}
         for identity, failure in known.items():
             attempt = _attempt(failure, replaced)
-            if identity not in self._over and (attempt not in first or failure.order < first[attempt].order):
+            if identity not in self._over and (attempt not in first or failure.precedence < first[attempt].precedence):
                 first[attempt] = failure
         news = []
         for attempt, failure in sorted(first.items(), key=lambda item: item[1].order):
             told = next((each for each in reversed(self.told) if each.attempt == attempt), None)
-            if attempt in self._open_attempts and (told is None or told.order is None or told.order <= failure.order):
+            if attempt in self._open_attempts and (
+                told is None or told.precedence is None or told.precedence <= failure.precedence
+            ):
                 continue
-            new = FirstFailure(f"{attempt}: {describe(failure)}", cause_of_failure(failure).value, failure.order)
+            new = FirstFailure(f"{attempt}: {describe(failure)}", cause_of_failure(failure).value, failure.precedence)
             if attempt in self._open_attempts and told is not None:
                 self.told[self.told.index(told)] = new
             else:
@@ -168,16 +178,28 @@ def read_condition(condition: JsonObject) -> FirstFailures:
 
 def describe(failure: ContainerFailure) -> str:
     """Say in one line what failed where, when and how, and its last words."""
-    who = failure.replicated_job or failure.container if failure.rank is None else f"rank {failure.rank}"
     where = f"pod {failure.pod}, container {failure.container}"
     at = f" at {failure.at}" if failure.at else ""
     words = last_words(failure.message)
     reason = failure.reason if _reason(failure) != _NO_REASON else ""
     meaning = _MEANINGS.get(reason, meaning_of(failure.exit_code))
+    if not reason and failure.lost_a_peer:
+        meaning = _LOST_A_PEER
     why = f" ({': '.join(filter(None, (reason, meaning)))})" if reason or meaning else ""
     unsaid = "" if reason in _MEANINGS else f"; {_UNSAID}"
     end = f": {words}" if words else unsaid
-    return f"{who} ({where}) failed{at} with exit code {failure.exit_code}{why}{end}"
+    return f"{_who(failure)} ({where}) failed{at} with exit code {failure.exit_code}{why}{end}"
+
+
+def _who(failure: ContainerFailure) -> str:
+    """Name what failed: the rank that was first, and its node; else the node and its ranks."""
+    if failure.rank is None:
+        return failure.replicated_job or failure.container
+    first = failed_rank(failure.message)
+    if first is not None and len(failure.ranks or ()) != 1:
+        return f"rank {first} on node {failure.rank}"
+    # Parentheses begin what says where.
+    return node_title(failure.rank, failure.ranks).replace(" (", ", ").rstrip(")")
 
 
 def _attempt(failure: ContainerFailure, replaced: Mapping[str, int]) -> str:

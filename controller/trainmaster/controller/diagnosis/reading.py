@@ -10,7 +10,6 @@ a Job; the Job controller why it cannot create pods. A quota or a webhook may re
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple, TypeVar
@@ -19,24 +18,21 @@ import structlog
 
 from trainmaster.controller.conditions import JOB_CREATION_FAILED, stored_status
 from trainmaster.controller.container_failures import (
-    JOB_INDEX_LABEL,
     JOBSET_LABEL,
     JOBSET_UID_LABEL,
-    REPLICATED_JOB_LABEL,
-    RESTART_ATTEMPT_LABEL,
     ContainerFailure,
     container_failures,
 )
 from trainmaster.controller.diagnosis.conditions import kept
 from trainmaster.controller.diagnosis.counts import without_jobs
 from trainmaster.controller.explain.findings import Event, parse_event
-from trainmaster.controller.explain.pods import is_running
+from trainmaster.controller.explain.pods import is_running, places
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, Resource
-from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, JOBSET_API_VERSION, JOBSET_KIND
+from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 
@@ -92,11 +88,6 @@ async def _answer(reading: Awaitable[T], clock: Clock, jobset: JsonObject, what:
 class PodFailures(NamedTuple):
     """What is kept of a pod."""
 
-    uid: str
-    created: str
-    place: tuple[str | None, ...]
-    """What it shares with the pods that it replaces."""
-
     failures: Sequence[ContainerFailure]
     shown: JsonObject
     """What is kept of what it tells."""
@@ -117,7 +108,7 @@ async def _read_pods(client: KubeClient, jobset: JsonObject) -> list[PodFailures
         for pod in page.get("items") or ():
             if _is_of(pod, jobset["metadata"]["uid"]):
                 waiting += not is_running(pod)
-                found.append(_failures(pod, wholly=waiting <= MOST_WAITING))
+                found.append(PodFailures(container_failures(pod), kept(pod, wholly=waiting <= MOST_WAITING)))
         token = (page.get("metadata") or {}).get("continue")
         if not token or len(found) >= MOST_PODS:
             return found
@@ -158,41 +149,21 @@ def _is_about(note: str, jobset: JsonObject) -> bool:
     return any(f"{jobset['metadata']['name']}-{name}-" in note for name in without_jobs(jobset))
 
 
-def _failures(pod: JsonObject, *, wholly: bool) -> PodFailures:
-    metadata = pod["metadata"]
-    labels = metadata.get("labels") or {}
-    place = (REPLICATED_JOB_LABEL, JOB_INDEX_LABEL, RESTART_ATTEMPT_LABEL, COMPLETION_INDEX_ANNOTATION)
-    return PodFailures(
-        metadata["uid"],
-        metadata.get("creationTimestamp") or "",
-        tuple(labels.get(each) for each in place),
-        container_failures(pod),
-        kept(pod, wholly=wholly),
-    )
-
-
 def _is_of(pod: JsonObject, uid: str) -> bool:
     """Whether a pod is of the JobSet itself, not of an earlier one of its name."""
     return ((pod["metadata"].get("labels") or {}).get(JOBSET_UID_LABEL) or uid) == uid
 
 
-def _places(pods: Iterable[PodFailures]) -> Iterator[list[PodFailures]]:
-    """Return the pods that had the same place one after the other: `restartPolicy: Never` has pods replaced."""
-    places: dict[tuple[str | None, ...], list[PodFailures]] = defaultdict(list)
-    for pod in pods:
-        places[pod.place if pod.place[-1] is not None else (pod.uid,)].append(pod)
-    return (sorted(there, key=lambda each: each.created) for there in places.values())
-
-
 def replaced(pods: Iterable[PodFailures]) -> dict[str, int]:
     """Return how many pods had the place of each pod before, by UID."""
-    return {pod.uid: number for there in _places(pods) for number, pod in enumerate(there) if number}
+    of_places = places(each.shown for each in pods)
+    return {pod["metadata"]["uid"]: number for there in of_places for number, pod in enumerate(there) if number}
 
 
-def overcome(pods: Iterable[PodFailures], attempt: int) -> Iterator[ContainerFailure]:
+def overcome(pods: Sequence[PodFailures], attempt: int) -> Iterator[ContainerFailure]:
     """Return the failures after which something else has been started in the same place."""
-    for there in _places(pods):
-        for number, pod in enumerate(there, 1):
-            yield from (
-                each for each in pod.failures if each.superseded or each.attempt < attempt or number < len(there)
-            )
+    newest = {there[-1]["metadata"]["uid"] for there in places(each.shown for each in pods)}
+    for pod in pods:
+        for each in pod.failures:
+            if each.superseded or each.attempt < attempt or each.pod_uid not in newest:
+                yield each

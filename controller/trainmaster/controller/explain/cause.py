@@ -46,7 +46,9 @@ class Cause(StrEnum):
     INIT_CONTAINER_FAILED = "InitContainerFailed"
     NAME_RESOLUTION_FAILED = "NameResolutionFailed"
     RENDEZVOUS_TIMEOUT = "RendezvousTimeout"
+    COLLECTIVE_TIMEOUT = "CollectiveTimeout"
     WORLD_SIZE_MISMATCH = "WorldSizeMismatch"
+    SIDECAR_RUNNING = "SidecarRunning"
     JOBSET_CONTROLLER_ABSENT = "JobSetControllerAbsent"
     MANAGER_ABSENT = "ManagerAbsent"
     ANOTHER_MANAGER_LEADS = "AnotherManagerLeads"
@@ -171,7 +173,7 @@ TEXTS: Final[Mapping[Cause, CauseText]] = {
         ("read its log: trainmaster logs JOB",),
     ),
     Cause.NAME_RESOLUTION_FAILED: CauseText(
-        "a rank cannot resolve the name of another one",
+        "a rank cannot resolve a name",
         _ANY,
         ("see whether the headless Service is there and whether the cluster's DNS answers",),
     ),
@@ -180,10 +182,20 @@ TEXTS: Final[Mapping[Cause, CauseText]] = {
         _ANY,
         ("see why a rank started late or not at all, and whether a network policy keeps ranks apart",),
     ),
+    Cause.COLLECTIVE_TIMEOUT: CauseText(
+        "a rank waited in vain for others in a collective operation",
+        _ANY,
+        ("see which rank did not take part: trainmaster logs JOB --all",),
+    ),
     Cause.WORLD_SIZE_MISMATCH: CauseText(
         "the ranks disagree on how many they are",
         _ANY,
         ("let nothing but the runtime set the number of nodes and processes",),
+    ),
+    Cause.SIDECAR_RUNNING: CauseText(
+        "the container that trains has ended, and another one of its pod goes on",
+        frozenset({Question.FINISH}),
+        ("make it a native sidecar, or keep it from being injected into the pods of the job",),
     ),
     Cause.JOBSET_CONTROLLER_ABSENT: CauseText(
         "nobody makes Jobs of its JobSet",

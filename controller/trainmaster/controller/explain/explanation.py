@@ -11,13 +11,12 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from trainmaster.controller.container_failures import ContainerFailure, container_failures, first_failure
+from trainmaster.controller.container_failures import ContainerFailure
 from trainmaster.controller.explain.cause import Cause, Question
-from trainmaster.controller.explain.causes.failures.containers import with_last_lines
 from trainmaster.controller.explain.causes.pods.disruptions import DISRUPTIONS
 from trainmaster.controller.explain.causes.table import FINDERS
 from trainmaster.controller.explain.findings import (
@@ -33,13 +32,13 @@ from trainmaster.controller.explain.pods import (
     has_succeeded,
     is_running,
     last_attempt_began,
+    last_failures,
     what_it_waits_for,
 )
 from trainmaster.controller.explain.ranking import explains, ranked
 from trainmaster.controller.explain.state import JobState, State, state_of
 from trainmaster.controller.explain.timeline import Moment, timeline
-from trainmaster.controller.explain.view import JobView, Unread, WhyUnread, kubectl, role_of
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.controller.explain.view import JobView, Unread, WhyUnread, kubectl, named_advice, role_of
 
 PATIENCE: Final = timedelta(seconds=30)
 """How long a job may take to start before one asks why it does not."""
@@ -72,7 +71,7 @@ class FailedContainer:
 
     pod: ObjectReference
     role: str
-    """What the pod is in the job, for instance `rank 3`."""
+    """What the pod is in the job, for instance `node 3`."""
 
     failure: ContainerFailure
     lines: Sequence[str]
@@ -103,7 +102,8 @@ class Explanation:
 def explain(view: JobView) -> Explanation:
     """Explain the state of a job."""
     state = state_of(view)
-    found = ranked(finding for find in FINDERS for finding in find(view))
+    found = _without_limit(ranked(finding for find in FINDERS for finding in find(view)))
+    found = [each if each.advice else replace(each, advice=named_advice(view, each.cause.advice)) for each in found]
     current = list(_current(view, found, state))
     overcome = [each for each in found if each not in current]
     if not current and _needs_an_answer(view, state):
@@ -118,6 +118,12 @@ def explain(view: JobView) -> Explanation:
         unread=view.unread,
         restarts=view.restarts(next(iter(view.jobsets or ()), {}), view.pods or ()),
     )
+
+
+def _without_limit(found: Sequence[Finding]) -> Sequence[Finding]:
+    """Return the findings without the limit of restarts, if why it failed to the last is known."""
+    is_known = any(Question.FAILED in each.cause.questions and each.cause not in _LIMITS for each in found)
+    return [each for each in found if not (is_known and each.cause is Cause.BACKOFF_LIMIT_EXCEEDED)]
 
 
 def _current(view: JobView, found: Iterable[Finding], state: JobState) -> Iterator[Finding]:
@@ -204,15 +210,7 @@ def _finalizers(view: JobView) -> Iterator[Evidence]:
 
 def _failed_container(view: JobView) -> FailedContainer | None:
     """Return the first failure of the last attempt that has one; unless it has been overcome."""
-    by_failure: dict[ContainerFailure, JsonObject] = {}
-    for pod in view.pods or ():
-        for failure in container_failures(pod):
-            # What a program said last tells who lost a peer, and who was lost.
-            by_failure[with_last_lines(view, pod, failure)] = pod
-    last = max((each.attempt for each in by_failure), default=0)
-    first = first_failure(each for each in by_failure if each.attempt == last)
-    if first is None:
-        return None
-    pod = by_failure[first]
-    lines = view.log_of(pod, first.container) or first.message.splitlines()
-    return FailedContainer(reference_to({"kind": "Pod", **pod}), role_of(pod), first, tuple(lines))
+    for failure, pod in last_failures(view):
+        lines = view.log_of(pod, failure.container) or failure.message.splitlines()
+        return FailedContainer(reference_to({"kind": "Pod", **pod}), role_of(pod), failure, tuple(lines))
+    return None

@@ -6,13 +6,15 @@ Of pods that had the same place one after the other, the newest counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from trainmaster.controller.container_failures import (
     JOB_INDEX_LABEL,
     REPLICATED_JOB_LABEL,
+    ContainerFailure,
     container_failures,
     container_statuses,
     rank_of,
@@ -30,6 +32,8 @@ _INITIALIZING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons for which a container waits in the normal course of things."""
 
 _NAMED: Final = 4
+_LONGEST_MESSAGE: Final = 2048
+"""Characters: as much as a kubelet keeps of a log."""
 
 
 class Place(NamedTuple):
@@ -62,18 +66,57 @@ def _number(text: str | None) -> int:
     return int(text) if text and text.isascii() and text.isdecimal() else 0
 
 
+def places(pods: Iterable[JsonObject]) -> list[list[JsonObject]]:
+    """Return the pods that had the same place one after the other in an attempt of the job, the newest of each last."""
+    there: dict[object, list[JsonObject]] = {}
+    for pod in pods:
+        place = place_of(pod) or pod["metadata"]["uid"]
+        there.setdefault((restart_attempt(pod), place), []).append(pod)
+    return [sorted(of_place, key=_age_order) for of_place in there.values()]
+
+
 def current_pods(view: JobView) -> list[JsonObject]:
-    """Return the newest pod of each place, of the last attempt, in the order of ranks."""
-    newest: dict[object, JsonObject] = {}
+    """Return the newest pod of each place, of the last attempt, in the order of nodes."""
     pods = view.pods or ()
     attempt = max(map(restart_attempt, pods), default=0)
-    for pod in pods:
-        if restart_attempt(pod) < attempt:
-            continue
-        place = place_of(pod) or pod["metadata"]["uid"]
-        if place not in newest or _age_order(pod) > _age_order(newest[place]):
-            newest[place] = pod
-    return sorted(newest.values(), key=_order)
+    return sorted((each[-1] for each in places(pods) if restart_attempt(each[-1]) == attempt), key=_order)
+
+
+def last_failures(view: JobView) -> list[tuple[ContainerFailure, JsonObject]]:
+    """Return how containers failed last, with their pods, whoever is most likely the cause of the others first.
+
+    Only the last attempt counts in which any failed, and of pods that had one place the newest. The run of a failure
+    counts the pods that had its place before.
+    """
+    of_places = places(view.pods or ())
+    for attempt in sorted(set(map(restart_attempt, view.pods or ())), reverse=True):
+        there = [
+            [_failures(view, pod, before=number) for number, pod in enumerate(each)]
+            for each in of_places
+            if restart_attempt(each[0]) == attempt
+        ]
+        newest = [pair for of_place in there for pair in of_place[-1]]
+        # Where no newest pod has failed, the ones before them tell why there are new ones.
+        found = newest or [pair for of_place in there for pair in next(filter(None, reversed(of_place)), [])]
+        if found:
+            return sorted(found, key=lambda pair: pair[0].precedence)
+    return []
+
+
+def _failures(view: JobView, pod: JsonObject, *, before: int) -> list[tuple[ContainerFailure, JsonObject]]:
+    """Return the failures of a pod that are not overcome; the end of a log is the message of what has no other."""
+    return [
+        (
+            replace(
+                failure,
+                run=failure.run + before,
+                message=failure.message or "\n".join(view.log_of(pod, failure.container))[-_LONGEST_MESSAGE:],
+            ),
+            pod,
+        )
+        for failure in container_failures(pod)
+        if not failure.superseded and not failure.stopped
+    ]
 
 
 def last_attempt_began(view: JobView) -> datetime | None:
@@ -219,7 +262,7 @@ def _group_of(pod: JsonObject) -> str:
 
 
 def named(pods: Sequence[JsonObject]) -> str:
-    """Name some pods by what they are: `rank 2, rank 3 and 4 more`."""
+    """Name some pods by what they are: `node 2, node 3 and 4 more`."""
     roles = [role_of(pod) for pod in pods]
     more = f" and {len(roles) - _NAMED} more" if len(roles) > _NAMED else ""
     return ", ".join(roles[:_NAMED]) + more

@@ -24,7 +24,13 @@ _KEEPS_PODS_FROM_STARTING: Final = frozenset(
 """What follows where some pods of a job do not start: the others wait for them, or do not find them."""
 
 _ENDS_CONTAINERS: Final = frozenset(
-    {Cause.CONTAINER_FAILED, Cause.RENDEZVOUS_TIMEOUT, Cause.BACKOFF_LIMIT_EXCEEDED, Cause.DEADLINE_EXCEEDED}
+    {
+        Cause.CONTAINER_FAILED,
+        Cause.RENDEZVOUS_TIMEOUT,
+        Cause.COLLECTIVE_TIMEOUT,
+        Cause.BACKOFF_LIMIT_EXCEEDED,
+        Cause.DEADLINE_EXCEEDED,
+    }
 )
 """What follows where a rank fails: the others lose it, and what is started anew is started too often."""
 
@@ -49,6 +55,8 @@ EXPLAINS: Final[Mapping[Cause, frozenset[Cause]]] = {
     Cause.NAME_RESOLUTION_FAILED: _ENDS_CONTAINERS,
     Cause.WORLD_SIZE_MISMATCH: _ENDS_CONTAINERS,
     Cause.RENDEZVOUS_TIMEOUT: _ENDS_CONTAINERS - {Cause.RENDEZVOUS_TIMEOUT},
+    Cause.COLLECTIVE_TIMEOUT: _ENDS_CONTAINERS - {Cause.COLLECTIVE_TIMEOUT, Cause.RENDEZVOUS_TIMEOUT},
+    Cause.SIDECAR_RUNNING: frozenset({Cause.DEADLINE_EXCEEDED}),
     Cause.CONTAINER_FAILED: _ENDS_CONTAINERS - {Cause.CONTAINER_FAILED},
     Cause.DEADLINE_EXCEEDED: frozenset({Cause.BACKOFF_LIMIT_EXCEEDED}),
     Cause.JOBSET_CONTROLLER_ABSENT: _KEEPS_PODS_FROM_STARTING | {Cause.REFUSED},

@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from trainmaster.controller.container_failures import JOB_INDEX_LABEL, REPLICATED_JOB_LABEL, rank_of
+from trainmaster.controller.container_failures import (
+    JOB_INDEX_LABEL,
+    REPLICATED_JOB_LABEL,
+    node_title,
+    rank_of,
+    ranks_of,
+)
 from trainmaster.controller.explain.findings import Event, ObjectReference, parse_time, reference_to
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, MANAGED_BY_TRAINER
@@ -124,6 +130,12 @@ class JobView(JobFields):
     logs: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
     """The last lines of containers, by UID of the pod and name of the container; of those that were read."""
 
+    last_output: Mapping[str, datetime | None] = field(default_factory=dict)
+    """When containers that train wrote their last line, by UID of the pod: of those that were looked at."""
+
+    installation: str = ""
+    """The command that installs what a program misses; empty if nothing, or if the cluster has no Python of its own."""
+
     unread: Sequence[Unread] = ()
     command_options: Sequence[str] = ()
     """What commands of kubectl and trainmaster need besides to reach the cluster, as `--kubeconfig FILE`."""
@@ -172,16 +184,25 @@ class JobView(JobFields):
         return self.logs.get((pod["metadata"]["uid"], container), ())
 
 
+def own_pod_specs(view: JobView, replica_type: str | None = None) -> Iterator[JsonObject]:
+    """Yield the specs of pods that a job of `kubeflow.org/v1` has, of one type of replicas or of all."""
+    for field_name, replicas in view.spec.items():
+        if field_name.endswith("ReplicaSpecs") and isinstance(replicas, dict):
+            for name, replica in replicas.items():
+                if replica_type is None or name.lower() == replica_type.lower():
+                    yield ((replica or {}).get("template") or {}).get("spec") or {}
+
+
 def condition_since(condition: JsonObject) -> datetime | None:
     """Return since when a condition is as it is."""
     return parse_time(condition.get("lastTransitionTime"))
 
 
 def role_of(pod: JsonObject) -> str:
-    """Return what a pod is in its job: `rank 3`, `worker 0`, `dataset-initializer`; its name if nobody knows."""
+    """Return what a pod is in its job: `rank 3`, `node 1 (ranks 2-3)`, `worker 0`; its name if nobody knows."""
     labels = pod["metadata"].get("labels") or {}
-    if (rank := rank_of(pod)) is not None:
-        return f"rank {rank}"
+    if (node := rank_of(pod)) is not None:
+        return node_title(node, ranks_of(pod, node))
     if REPLICA_TYPE_LABEL in labels:
         return f"{labels[REPLICA_TYPE_LABEL]} {labels.get(REPLICA_INDEX_LABEL, '')}".strip()
     if group := labels.get(REPLICATED_JOB_LABEL):
@@ -192,8 +213,17 @@ def role_of(pod: JsonObject) -> str:
 
 def trainmaster(view: JobView, verb: str, *options: str) -> str:
     """Return the command that does something with the job."""
-    name = view.name if view.is_trainjob else f"{view.kind.lower()}/{view.name}"
-    return shlex.join(["trainmaster", verb, name, *options, "-n", view.namespace, *view.command_options])
+    return shlex.join(["trainmaster", verb, _job(view), *options, "-n", view.namespace, *view.command_options])
+
+
+def _job(view: JobView) -> str:
+    return view.name if view.is_trainjob else f"{view.kind.lower()}/{view.name}"
+
+
+def named_advice(view: JobView, advice: Sequence[str]) -> Sequence[str]:
+    """Return what to do about a cause in general, with the job in its commands."""
+    of_job = shlex.join([_job(view), "-n", view.namespace, *view.command_options])
+    return tuple(line.replace("JOB", of_job) for line in advice)
 
 
 def kubectl(view: JobView, *words: str, namespaced: bool = True) -> str:

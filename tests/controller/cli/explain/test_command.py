@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import shutil
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.commands import Finished, trainmaster
+from support.commands import Finished, run_program, trainmaster
+from support.explained import delete_runtimes, runtime_with
 from support.failing_pods import show_failure
 from support.installations import allow
 from support.kubeconfigs import kubeconfig_of
@@ -17,7 +21,7 @@ from support.running_jobs import jobs
 from support.samples import owner_reference
 from support.stack import Stack, api_server
 from support.team import IN_PLACE, Team
-from support.training import trainjob, until
+from support.training import apply_runtime, trainjob, until
 
 from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
@@ -44,7 +48,10 @@ async def test_a_job_that_runs_is_well_and_one_that_is_complete_too(mine: Team, 
     done = await mine.cli("explain", "fine")
     lines = done.out.splitlines()
     assert re.fullmatch(rf"TrainJob {mine.name}/fine: Running for \d+s \(2 pods\)", lines[0])
-    assert lines[1] == "  all is well"
+    assert lines[1:3] == [
+        "  nothing is known to be wrong; whether it makes progress is not known:",
+        "  - its pods have written nothing so far",
+    ]
     assert any(re.fullmatch(r"  \d\d:\d\d:\d\d  \+\d+s +2 pods are started.*", line) for line in lines)
 
     gate.touch()
@@ -112,6 +119,55 @@ async def test_a_worker_of_a_job_of_kubeflow_org_that_fails_is_named_also_when_t
     assert (done.code, done.out) == (2, ""), "no event tells of a TrainJob"
 
 
+COMMAND = re.compile(r"(?:: |`)((?:trainmaster|kubectl) [^`|);]+)")
+FAILS: dict[str, tuple[JsonObject, str, str]] = {
+    "a-node": ({}, "[ $JOB_COMPLETION_INDEX = 0 ] || { echo broken; exit 3; }; sleep 600", "ContainerFailed"),
+    "killed": ({}, "kill -9 $$", "ContainerFailed"),
+    "no-name": ({}, "echo 'socket.gaierror: [Errno -2] Name or service not known'; exit 1", "NameResolutionFailed"),
+    "nobody": ({}, "echo 'DistStoreError: wait timeout after 300000ms'; exit 1", "RendezvousTimeout"),
+    "no-step": ({}, "echo 'Watchdog caught collective operation timeout: x'; exit 1", "CollectiveTimeout"),
+    "no-module": ({}, f"exec {sys.executable} -c 'import yamlx'", "ContainerFailed"),
+    "late": ({"activeDeadlineSeconds": 1}, "sleep 600", "DeadlineExceeded"),
+    "held": ({"suspend": True}, "true", "Suspended"),
+    "no-data": ({"on": "fetches"}, "true", "InitContainerFailed"),
+}
+"""Jobs of two nodes, each with a cause of its own."""
+
+
+async def test_every_command_that_is_advised_works_where_it_is_advised(mine: Team) -> None:
+    """What looks at something comes before what changes the job."""
+    fetch = {"name": "fetch", "image": "i", "command": ["sh", "-c", "echo no such bucket; exit 1"]}
+    await apply_runtime(mine.client, runtime_with("fetches", initContainers=[fetch]))
+    for name, (spec, script, _) in FAILS.items():
+        await mine.submit(name, script, nodes=2, **spec)
+    for name, (*_, cause) in FAILS.items():
+        found: JsonObject = {}
+
+        async def is_explained(name: str = name, cause: str = cause, found: JsonObject = found) -> bool:
+            found.update(await explain(mine, name))
+            return any(each["cause"] == cause for each in found["causes"])
+
+        await until(is_explained)
+        if name == "no-module":
+            assert f"{sys.executable} -m pip install yamlx" in found["causes"][0]["whatNext"][0]
+        advice = [line for each in found["causes"] for line in each["whatNext"]]
+        for command in sorted({command for line in advice for command in COMMAND.findall(line)}, key=_changes):
+            program, *words = shlex.split(command)
+            if program == "trainmaster":
+                done = await trainmaster(*words, cwd=mine.directory)
+            elif shutil.which(program):
+                done = await run_program(program, *words, *([] if "--kubeconfig" in words else mine.options[2:]))
+            assert done.code == 0, f"{command}: {done.err}"
+            assert done.out or done.err, command
+            if " logs " in command and name in ("a-node", "no-data"):
+                assert done.out.endswith(("broken\n", "no such bucket\n")), command
+    await delete_runtimes(mine.client, "fetches")
+
+
+def _changes(command: str) -> bool:
+    return command.split()[1] in ("resume", "restart", "delete")
+
+
 TEAM = "research"
 TRAINER = "trainer.kubeflow.org"
 
@@ -134,7 +190,7 @@ class Guest:
 
 @pytest.fixture
 async def guest(tmp_path: Path) -> AsyncIterator[Guest]:
-    """There is a job of which rank 1 has failed; nobody works on the cluster."""
+    """There is a job of which node 1 has failed; nobody works on the cluster."""
     async with api_server(tmp_path, rbac=True) as stack:
         await stack.client.create(NAMESPACES, {"metadata": {"name": TEAM}})
         job = trainjob("digits")

@@ -9,7 +9,20 @@ from pathlib import Path
 
 import pytest
 from support.failing_pods import container_status, pod, terminated
-from support.job_views import NODES, at, condition, event, job, jobset, pending, pytorchjob, running, trainjob, view
+from support.job_views import (
+    NODES,
+    at,
+    condition,
+    event,
+    job,
+    jobset,
+    moment,
+    pending,
+    pytorchjob,
+    running,
+    trainjob,
+    view,
+)
 
 from trainmaster.controller.cli.explain.text import lines_of, to_json
 from trainmaster.controller.explain.explanation import explain
@@ -64,9 +77,17 @@ def suspended() -> JobView:
 
 
 def fine() -> JobView:
-    """A job that runs."""
-    pods = [running(rank, started=9) for rank in range(NODES)]
-    return view(jobsets=[jobset()], jobs=[job()], pods=pods, events=[])
+    """A job that runs, and whose first node has written something lately."""
+    pods = [running(node, started=9) for node in range(NODES)]
+    wrote = {each["metadata"]["uid"]: moment(290) for each in pods[:2]}
+    return view(jobsets=[jobset()], jobs=[job()], pods=pods, events=[], last_output=wrote)
+
+
+def silent() -> JobView:
+    """A job all pods of which run, one of which has written nothing for longer than the others, and one has ended."""
+    pods = [*(running(node, started=9) for node in range(2)), pod(2, terminated(0), phase="Succeeded")]
+    wrote = {each["metadata"]["uid"]: moment(at) for each, at in zip(pods, (20, 170), strict=False)}
+    return view(jobsets=[jobset(nodes=3)], jobs=[job()], pods=pods, events=[], last_output=wrote)
 
 
 def complete() -> JobView:
@@ -108,7 +129,7 @@ def v1() -> JobView:
 
 
 VIEWS: dict[str, Callable[[], JobView]] = {
-    each.__name__: each for each in (waiting, failed, suspended, fine, complete, new, deleted, v1)
+    each.__name__: each for each in (waiting, failed, suspended, fine, silent, complete, new, deleted, v1)
 }
 
 

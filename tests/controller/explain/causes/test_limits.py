@@ -56,13 +56,17 @@ def test_a_deadline_of_a_job_of_the_runtime_or_of_kubeflow_org_is_one_too() -> N
 def test_a_limit_of_restarts_says_which_one_it_was() -> None:
     failed = condition("Failed", "FailedJobs", "jobset failed due to one or more job failures", since=60)
     reason = condition("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit", since=59)
-    of_jobset = condition("Failed", "FailedJobs", "jobset failed", since=60)
-    found = explain(view(trainjob(failed), jobsets=[jobset(of_jobset)], jobs=[job(reason)], pods=[])).findings
+    of_jobset = jobset(condition("Failed", "ReachedMaxRestarts", "jobset failed", since=60))
+    of_jobset["spec"]["failurePolicy"], of_jobset["status"]["restarts"] = {"maxRestarts": 2}, 2
+    found = explain(view(trainjob(failed), jobsets=[of_jobset], jobs=[job(reason)], pods=[])).findings
     assert found[0].cause is Cause.BACKOFF_LIMIT_EXCEEDED
     assert [each.text for each in found[0].evidence] == [
         "BackoffLimitExceeded: Job has reached the specified backoff limit; backoffLimit is 3, failed pods: 0",
-        "is not to be restarted: FailedJobs: jobset failed",
+        "failed after 2 of 2 restarts: ReachedMaxRestarts: jobset failed",
     ]
+    # A job that was not to be tried again has reached no limit.
+    (found_of_none,) = explain(view(trainjob(failed), jobsets=[jobset()], jobs=[job(reason, backoffLimit=0)])).findings
+    assert found_of_none.cause is Cause.UNKNOWN
 
 
 def test_a_limit_of_a_job_of_kubeflow_org_is_told() -> None:
@@ -183,7 +187,7 @@ def test_what_the_manager_found_is_the_cause_where_nobody_else_could_look() -> N
     assert [each.text for each in found.evidence] == [TOLD]
     # What to do names the job.
     waits = trainjob(condition("Waiting", "InitContainerFailed", "rank 0: init container fetch still runs"))
-    (found,) = told_to_wait(view(waits))
+    (found,) = explain(view(waits, jobsets=[jobset()])).findings
     assert found.what_next == ("read its log: trainmaster logs demo -n team",)
     # Who looked at pods knows better and what the manager does not know is not told.
     waits = trainjob(condition("Waiting", "VolumePending", TOLD))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.job_views import condition, event, job, jobset, moment, running, trainjob, view
+from support.job_views import condition, event, job, jobset, moment, pytorchjob, running, trainjob, view
 
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.explanation import explain
@@ -195,3 +195,12 @@ def test_what_was_refused_until_the_deadline_was_over_is_why() -> None:
     ]
     (only,) = explain(view(failed, events=events, **known)).findings
     assert only.cause is Cause.UNKNOWN
+
+
+def test_a_container_that_is_refused_and_that_the_job_does_not_have_is_somebody_elses_to_change() -> None:
+    words = 'Error creating: pods "demo-worker-0" is forbidden: violates PodSecurity "restricted:latest": '
+    told = words + 'runAsNonRoot != true (container "init-pytorch" must set securityContext.runAsNonRoot=true)'
+    refusal = event("FailedCreatePod", told, kind="PyTorchJob")
+    found = explain(view(pytorchjob(), pods=[], events=[refusal])).findings[0]
+    assert found.cause is Cause.REFUSED
+    assert found.what_next[0].startswith("ask your administrator: init-pytorch is not in the job")

@@ -5,15 +5,21 @@ for which their pods wait.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Final
 
+from trainmaster.controller.cli.cluster import manager_status
 from trainmaster.controller.cli.explain.reader import Reader
 from trainmaster.controller.cli.follow.failures import FOR_EVER, run_of, without_report
 from trainmaster.controller.cli.follow.pod_logs import last_lines
 from trainmaster.controller.cli.probes import POD_LOGS
-from trainmaster.controller.container_failures import ContainerFailure, container_failures
+from trainmaster.controller.cli.run.script.imports import installation_advice
+from trainmaster.controller.container_failures import ContainerFailure
+from trainmaster.controller.explain.causes.failures.last_said import missing_module
 from trainmaster.controller.explain.causes.pods.init_containers import running_init_container
+from trainmaster.controller.explain.pods import last_failures
 from trainmaster.controller.explain.view import JobView, WhyUnread
+from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -26,9 +32,7 @@ _NO_RIGHT: Final = "you have no right to read the logs of pods in namespace {}"
 
 async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
     """Return the field `logs` of a view."""
-    found = [(failure, pod) for pod in view.pods or () for failure in container_failures(pod) if not failure.stopped]
-    last = max((failure.attempt for failure, _ in found), default=0)
-    first = sorted((pair for pair in found if pair[0].attempt == last), key=lambda pair: pair[0].order)[:_MOST]
+    first = last_failures(view)[:_MOST]
     reads = [((failure.pod_uid, failure.container), _of_failure(reader, failure, pod)) for failure, pod in first]
     for pod in view.pods or ():
         if (initial := running_init_container(pod)) is not None:
@@ -36,7 +40,16 @@ async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
             break  # the others wait for the same
     logs = zip((key for key, _ in reads), await asyncio.gather(*(read for _, read in reads)), strict=True)
     # Of several runs of a container the first that counts is kept.
-    return {"logs": {key: tuple(lines) for key, lines in reversed(list(logs)) if lines}}
+    found = {key: tuple(lines) for key, lines in reversed(list(logs)) if lines}
+    missing = next(filter(None, map(missing_module, found.values())), "")
+    manager = None
+    if missing:
+        with suppress(KubeError):
+            manager = await manager_status(reader.client)
+    if manager is None or not manager.get("python"):
+        return {"logs": found}
+    installation = installation_advice([missing.partition(".")[0]], python=str(manager["python"]))
+    return {"logs": found, "installation": installation}
 
 
 async def _of_failure(reader: Reader, failure: ContainerFailure, pod: JsonObject) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATING
+from trainmaster.controller.cli.explain.activity import read_last_output
 from trainmaster.controller.cli.explain.failed_logs import read_failed_logs
 from trainmaster.controller.cli.explain.reader import MOST, Reader, created_since, joined, owners_of
 from trainmaster.controller.cli.probes import (
@@ -161,6 +162,8 @@ def _of_pods(reader: Reader, view: JobView) -> Iterator[Look]:
         yield _services(reader, view)
     if not are_well:
         yield read_failed_logs(reader, view)
+    if state_of(view).state is State.RUNNING:
+        yield read_last_output(reader, view)
     if not are_well or _was_evicted_by_taint(view):
         yield _nodes(reader, view)
 

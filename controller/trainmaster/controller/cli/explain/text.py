@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from trainmaster.controller.cli.follow.failures import excerpt
+from trainmaster.controller.cli.explain.activity import activity
+from trainmaster.controller.cli.follow.failures import attempt_of, excerpt
 from trainmaster.controller.cli.jobs.rows import human_duration
 from trainmaster.controller.cli.printers import counted
 from trainmaster.controller.cli.probes import POD_LOGS
@@ -26,7 +27,6 @@ from trainmaster.runtime.jsontree import JsonObject
 _LONGEST: Final = 1000
 """Characters of a piece of evidence."""
 
-_FINE: Final = frozenset({State.RUNNING, State.COMPLETE})
 _TROUBLED: Final = frozenset({BLOCKED, CONTAINER_FAILED, WAITING})
 """What a condition says, whatever pods look like."""
 
@@ -38,7 +38,7 @@ def lines_of(explanation: Explanation, view: JobView) -> Iterator[str]:
     """Return the lines that are printed of an explanation."""
     yield _state(explanation, view)
     if not explanation.findings:
-        yield f"  {_nothing_wrong(explanation)}"
+        yield from (f"  {line}" for line in _nothing_wrong(explanation, view))
     if (left := seconds_to_live(view)) is not None:
         yield f"  it will be deleted in {human_duration(left.total_seconds())}: its ttlSecondsAfterFinished"
     for number, finding in enumerate(explanation.findings, 1):
@@ -76,13 +76,16 @@ def _state(explanation: Explanation, view: JobView) -> str:
     return f"{view.kind} {view.namespace}/{view.name}: {state.word}{since}{detail}"
 
 
-def _nothing_wrong(explanation: Explanation) -> str:
+def _nothing_wrong(explanation: Explanation, view: JobView) -> Iterator[str]:
     state = explanation.state.state
-    if state in _FINE and explanation.state.word not in _TROUBLED:
-        return "all is well"
-    if state is State.DELETED:
-        return "it is gone, and no event tells more"
-    return f"nothing is wrong so far; ask again if that is still so in {PATIENCE.total_seconds():.0f} seconds"
+    if state is State.RUNNING and explanation.state.word not in _TROUBLED:
+        yield from activity(view)
+    elif state is State.COMPLETE:
+        yield "all is well"
+    elif state is State.DELETED:
+        yield "it is gone, and no event tells more"
+    else:
+        yield f"nothing is wrong so far; ask again if that is still so in {PATIENCE.total_seconds():.0f} seconds"
 
 
 def _finding(prefix: str, finding: Finding, now: datetime) -> Iterator[str]:
@@ -107,7 +110,7 @@ def _failed_container(failed: FailedContainer, now: datetime, *, may_be_read: bo
     told = ", ".join(each for each in (failure.reason if failure.reason != "Error" else "", meaning) if each)
     moment = datetime.fromisoformat(failure.at) if failure.at else None
     at = f", {_ago(moment, now)}" if moment is not None else ""
-    attempt = f"; attempt {failure.attempt}" if failure.attempt else ""
+    attempt = "" if not (failure.attempt or failure.run) else f"; {attempt_of(failure)}"
     yield (
         f"first failure: {failed.role}: container {failure.container} of pod {failure.pod} ended with exit code "
         f"{failure.exit_code}{f' ({told})' if told else ''}{at}{attempt}"
@@ -184,6 +187,7 @@ def _failed_container_json(failed: FailedContainer | None) -> JsonObject | None:
         "container": failure.container,
         "role": failed.role,
         "rank": failure.rank,
+        "ranks": None if failure.ranks is None else list(failure.ranks),
         "attempt": failure.attempt,
         "run": failure.run,
         "exitCode": failure.exit_code,

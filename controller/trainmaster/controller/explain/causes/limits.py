@@ -77,6 +77,8 @@ def backoff_limit_exceeded(view: JobView) -> Iterator[Finding]:
     evidence = []
     for job in view.jobs or ():
         condition = true_conditions(job).get(FAILED)
+        if (job.get("spec") or {}).get("backoffLimit") == 0:
+            continue  # nothing was to be tried again
         if condition is not None and _TOO_OFTEN.search(f"{condition.get('reason')}: {condition.get('message')}"):
             told = f"{condition.get('reason')}: {condition.get('message')}{_limit(job)}"
             evidence.append(Evidence(reference_to(job), told, condition_since(condition)))
@@ -85,11 +87,13 @@ def backoff_limit_exceeded(view: JobView) -> Iterator[Finding]:
         if condition is not None:
             restarts = (jobset.get("status") or {}).get("restarts") or 0
             most = ((jobset.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts") or 0
-            after = f"failed after {restarts} of {most} restarts" if most else "is not to be restarted"
-            told = f"{after}: {condition.get('reason')}: {condition.get('message')}"
+            if not most or restarts < most:
+                continue
+            told = f"failed after {restarts} of {most} restarts: {condition.get('reason')}: {condition.get('message')}"
             evidence.append(Evidence(reference_to(jobset), told, condition_since(condition)))
     told_by_job = _TOO_OFTEN.search(words) is not None
-    if not told_by_job and not any(each.object.kind == "Job" for each in evidence):
+    has_limit = view.run_policy.get("backoffLimit") != 0
+    if not evidence and not (told_by_job and has_limit):
         return
     since = condition_since(failed)
     evidence.sort(key=lambda each: each.object.kind != "Job")

@@ -25,7 +25,7 @@ from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.webhooks import webhook_advice, webhook_evidence
 from trainmaster.controller.explain.findings import Certainty, Event, Evidence, Finding, ObjectReference, reference_to
 from trainmaster.controller.explain.pods import missing_pods
-from trainmaster.controller.explain.view import JobView, condition_since, kubectl, trainmaster
+from trainmaster.controller.explain.view import JobView, condition_since, kubectl, own_pod_specs, trainmaster
 from trainmaster.runtime.api.constants import (
     CLUSTER_TRAINING_RUNTIME_KIND,
     FAILED,
@@ -75,6 +75,10 @@ _SERVICE_ACCOUNT: Final = re.compile(r'serviceaccount "([^"]+)" not found')
 _LIMIT_RANGE: Final = re.compile(r"\b(?:maximum|minimum|max|min)\b.{0,60}\bper (?:Container|Pod)\b")
 _MISSING_RIGHT: Final = re.compile(r'\bTrainmaster may not |User "system:serviceaccount:[^"]+" cannot \w+ resource')
 _POD_SECURITY: Final = "violates PodSecurity"
+_CONTAINERS: Final = re.compile(r'\bcontainers? ("[^"]+"(?:, "[^"]+")*) must')
+_QUOTED: Final = re.compile(r'"([^"]+)"')
+"""The containers that an admission plugin names."""
+
 _JOBSETS: Final = "jobsets.jobset.x-k8s.io"
 _OBJECT: Final = re.compile(r'\b[a-z]+ "[^"]+" is forbidden')
 _CREATED: Final = "SuccessfulCreate"
@@ -209,6 +213,14 @@ def _runtime_advice(view: JobView) -> tuple[str, ...]:
     return (*lines, f"see which runtimes there are: {command}", "the job goes on by itself when the runtime is created")
 
 
+def _added_containers(view: JobView, message: str) -> str:
+    """Return the containers that are refused and that a job of `kubeflow.org/v1` does not name; empty if it does."""
+    named = {name for names in _CONTAINERS.findall(message) for name in _QUOTED.findall(names)}
+    lists = [spec.get(each) or () for spec in own_pod_specs(view) for each in ("initContainers", "containers")]
+    own = {str(container.get("name")) for containers in lists for container in containers}
+    return "" if view.is_trainjob or named & own else ", ".join(sorted(named))
+
+
 def _advice(view: JobView, cause: Cause, message: str) -> tuple[str, ...]:
     """Say what to do about a refusal, from its words."""
     if cause is Cause.QUOTA_EXCEEDED:
@@ -228,6 +240,9 @@ def _advice(view: JobView, cause: Cause, message: str) -> tuple[str, ...]:
         return ()
     if advice := webhook_advice(view, message):
         return advice
+    if added := _added_containers(view, message):
+        of_manager = "the manager adds it to a PyTorchJob, by its initContainerTemplate, or a webhook does"
+        return (f"ask your administrator: {added} is not in the job; {of_manager}",)
     if _POD_SECURITY in message:
         namespace = kubectl(view, "describe", "namespace", view.namespace, namespaced=False)
         return (

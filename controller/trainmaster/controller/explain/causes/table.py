@@ -25,6 +25,7 @@ from trainmaster.controller.explain.causes.pods.disruptions import disruptions
 from trainmaster.controller.explain.causes.pods.images import image_pull_failed
 from trainmaster.controller.explain.causes.pods.init_containers import init_container_runs
 from trainmaster.controller.explain.causes.pods.scheduling import unschedulable
+from trainmaster.controller.explain.causes.pods.sidecars import sidecar_running
 from trainmaster.controller.explain.causes.pods.volumes import volume_pending
 from trainmaster.controller.explain.causes.pods.world_size import world_size_mismatch
 from trainmaster.controller.explain.causes.refusals import blocked, refused, runtime_missing
@@ -57,6 +58,7 @@ FINDERS: Final[Sequence[Finder]] = (
     image_pull_failed,
     container_config_error,
     init_container_runs,
+    sidecar_running,
     disruptions,
     of_gone_pods,
     failed_containers,

@@ -92,7 +92,7 @@ def test_a_job_of_kubeflow_org_that_was_restarted_too_often_and_whose_pods_were_
         normal("Killing", "Stopping container pytorch", pod="demo-worker-0", first=16),
     ]
     found = explain(view(failed, pods=[], events=events)).findings
-    assert [each.cause for each in found] == [Cause.CONTAINER_FAILED, Cause.BACKOFF_LIMIT_EXCEEDED]
+    assert [each.cause for each in found] == [Cause.CONTAINER_FAILED]
     assert found[0].evidence[0].text == f"its container failed again and again: {back_off}"
     assert "trainmaster restart pytorchjob/demo -n team" in found[0].what_next[0]
     assert "cleanPodPolicy" in found[0].what_next[1]

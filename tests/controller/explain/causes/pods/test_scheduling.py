@@ -44,11 +44,16 @@ def test_how_much_is_missing_on_the_largest_node() -> None:
         finding.evidence[1].text
         == "it asks for 12Gi of memory; the largest node has 16Gi, of which other pods use too much"
     )
+    # A job that is wider than the cluster waits for nobody.
+    message = "0/1 nodes are available: 1 Insufficient cpu."
+    finding = found(asking("cpu", "3"), message, node(), pods=3)
+    assert finding.evidence[1].text == "its 3 pods together ask for 9 of cpu, and all nodes together have 4"
+    assert finding.what_next[0].startswith("take fewer nodes for the job, ask for less cpu for each")
     # The label that no node has.
     message = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
     finding = found({"containers": [], "nodeSelector": {"gpu": "a100"}}, message, node(labels={"gpu": "t4"}))
     assert finding.evidence[1].text == "it selects nodes by gpu=a100; nodes have gpu=t4"
-    assert "kubectl label node NODE gpu=a100" in finding.what_next[0]
+    assert "kubectl label node n1 gpu=a100" in finding.what_next[0]
     # Several obstacles are all told.
     message = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."
     finding = found(asking("cpu", "9"), message, node(), node("n2", unschedulable=True))
@@ -154,7 +159,7 @@ def taken_away(*pods: JsonObject, **known: Any) -> Finding:
 def test_the_condition_tells_by_whom(reason: str, cause: Cause) -> None:
     leaving = pod(1, phase="Running", spec={"containers": [], "nodeName": "n1"}, **target(reason, "so it is"))
     finding = taken_away(leaving, nodes=[node()])
-    assert (finding.cause, finding.evidence[0].text) == (cause, f"rank 1: {reason}: so it is")
+    assert (finding.cause, finding.evidence[0].text) == (cause, f"node 1: {reason}: so it is")
     assert finding.since is not None
 
 

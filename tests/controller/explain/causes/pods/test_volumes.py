@@ -44,7 +44,7 @@ def test_a_storage_class_that_does_not_exist() -> None:
     assert finding.evidence[0].text == (
         f"it is Pending: its storage class fast does not exist: {note}; there are: standard"
     )
-    assert finding.evidence[1].text.startswith("rank 0: 0/1 nodes are available")
+    assert finding.evidence[1].text.startswith("node 0: 0/1 nodes are available")
 
 
 def test_a_claim_that_is_not_provisioned_says_why() -> None:

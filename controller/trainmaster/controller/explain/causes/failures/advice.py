@@ -6,10 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from trainmaster.controller.container_failures import LOST_A_PEER, ContainerFailure
+from trainmaster.controller.container_failures import NOT_STARTED, ContainerFailure
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.failures.last_said import clients_joined, unresolved_host
+from trainmaster.controller.explain.causes.failures.last_said import clients_joined, said_cause, unresolved_host
 from trainmaster.controller.explain.view import JobView, kubectl, trainmaster
+from trainmaster.controller.last_words import failed_rank
+from trainmaster.runtime.api.constants import LAUNCHER
+from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError
 
 READ_ITS_LOG: Final = "read its log"
@@ -17,39 +20,44 @@ READ_ITS_LOG: Final = "read its log"
 
 _START_ERRORS: Final = frozenset({"StartError", "ContainerCannotRun"})
 _NOT_FOUND: Final = (126, 127)
-_DEVICE_MEMORY: Final = re.compile(
-    r"CUDA out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED|HIP out of memory|cudaErrorMemory"
-)
-_MISSING_MODULE: Final = re.compile(r"(?:(?:ModuleNotFoundError|ImportError): |python\S*: )No module named '?([\w.]+)")
-_PORT_TAKEN: Final = re.compile(r"address already in use|EADDRINUSE", re.IGNORECASE)
-_DISK_FULL: Final = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded")
-_SEGFAULT, _ABORT, _BUS, _KILLED = 139, 134, 135, 137
+_KILLED: Final = 137
 _DNS: Final = ("get", "pods", "-n", "kube-system", "-l", "k8s-app=kube-dns")
 
 
-def advice_for(
-    view: JobView, cause: Cause, failure: ContainerFailure, *, limit: str, lines: Sequence[str]
-) -> Sequence[str]:
+def advice_for(view: JobView, cause: Cause, failure: ContainerFailure, *, lines: Sequence[str]) -> Sequence[str]:
     """Return what to do, a line each; none where the cause says all there is to say.
 
     Args:
         view: The job.
         cause: Why the container failed.
         failure: How it failed.
-        limit: Its limit of memory; empty if it has none.
         lines: The last that it said.
     """
     if cause is Cause.OUT_OF_MEMORY:
-        return _more_memory(view, limit)
+        return _more_memory(view, failure.memory_limit)
     if cause is Cause.INIT_CONTAINER_FAILED:
         return _initializer(view, failure, lines)
     if cause is Cause.NAME_RESOLUTION_FAILED:
         return _names(view, lines)
+    if cause is Cause.COLLECTIVE_TIMEOUT:
+        return _collective(view)
     if cause is Cause.RENDEZVOUS_TIMEOUT:
         return _rendezvous(view, lines)
     if cause is Cause.CONTAINER_FAILED:
         return _program(view, failure, lines)
     return ()
+
+
+def _read_log(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> str:
+    """Return the advice to read the log of a container, with the command."""
+    if not view.is_trainjob:
+        return f"{READ_ITS_LOG}: {trainmaster(view, 'logs', '--all')}"
+    if failure.rank is None and failure.replicated_job != LAUNCHER:
+        return f"{READ_ITS_LOG}: {kubectl(view, 'logs', failure.pod, '-c', failure.container)}"
+    first = failed_rank("\n".join(lines))
+    if first is None or first not in (failure.ranks or ()):
+        first = failure.ranks.start if failure.ranks else failure.rank
+    return f"{READ_ITS_LOG}: {trainmaster(view, 'logs', *(['--rank', str(first)] if first else []))}"
 
 
 def run_again(view: JobView) -> Sequence[str]:
@@ -79,7 +87,7 @@ def _doubled(amount: str) -> str:
 def _initializer(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> Sequence[str]:
     of = failure.replicated_job or failure.container
     text = "\n".join(lines)
-    advice = [f"{READ_ITS_LOG}: {kubectl(view, 'logs', failure.pod, '-c', failure.container)}"]
+    advice = [_read_log(view, failure, lines)]
     if not view.is_trainjob:
         return advice
     if re.search(r"\b40[13]\b|gated|unauthorized|access .{0,40}restricted|forbidden", text, re.IGNORECASE):
@@ -99,9 +107,32 @@ def _names(view: JobView, lines: Sequence[str]) -> Sequence[str]:
             "the headless Service of the ranks is missing: see whether its controller runs: trainmaster doctor",
         ]
     about = host or "the name"
+    if any(_asks_the_node(pod) for pod in view.pods or ()):
+        return [
+            f"set dnsPolicy: ClusterFirstWithHostNet: with hostNetwork alone pods ask the DNS of their node for {about}"
+        ]
+    if foreign := [each["metadata"]["name"] for each in view.services or () if _has_address(each)]:
+        return [f"rename the job, or delete the Service {foreign[0]}, which has its name and is not its own"]
     return [
         f"see whether {about} is the name of a rank of this job, and whether the pod of that rank runs",
         f"see whether the cluster's DNS answers: {kubectl(view, *_DNS, namespaced=False)}",
+    ]
+
+
+def _has_address(service: JsonObject) -> bool:
+    """Tell whether a Service has an address, so that names behind it are not those of nodes."""
+    return (service.get("spec") or {}).get("clusterIP") not in (None, "None")
+
+
+def _asks_the_node(pod: JsonObject) -> bool:
+    spec = pod.get("spec") or {}
+    return bool(spec.get("hostNetwork")) and spec.get("dnsPolicy") not in ("ClusterFirstWithHostNet", "None")
+
+
+def _collective(view: JobView) -> Sequence[str]:
+    return [
+        f"see which rank did not take part, and what it said last: {trainmaster(view, 'logs', '--all')}",
+        "let all ranks do the same operations in the same order, and the same number of steps",
     ]
 
 
@@ -118,27 +149,15 @@ def _rendezvous(view: JobView, lines: Sequence[str]) -> Sequence[str]:
 
 
 def _program(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> Sequence[str]:
-    log = f"{READ_ITS_LOG}: {trainmaster(view, 'logs')}"
-    text = "\n".join(lines)
+    has_started = failure.exit_code != NOT_STARTED
+    log = [_read_log(view, failure, lines)] if has_started else []
+    if (said := said_cause(lines)) is not None and said.advice:
+        install = [f"install it for the Python of this cluster: {view.installation}"] if view.installation else []
+        return [*install, said.advice, *log]
     if failure.reason in _START_ERRORS or failure.exit_code in _NOT_FOUND:
         where = "trainer.command, or the command of the runtime" if view.is_trainjob else "the command of the container"
         return [f"correct the command, or use an image that has the program: {where}"]
-    if missing := _MISSING_MODULE.search(text):
-        return [
-            f"correct the name {missing[1]}, or install the package that has it: in the image, or as the command begins"
-        ]
-    if _DEVICE_MEMORY.search(text):
-        return [
-            "a GPU has too little memory: smaller batches, mixed precision, or a model that is spread over more GPUs"
-        ]
-    if _PORT_TAKEN.search(text):
-        return [
-            "another process of the pod, or with hostNetwork of the node, has the port: give one of them another",
-            log,
-        ]
-    if _DISK_FULL.search(text):
-        return ["make room on the volume to which it writes, or write less: fewer checkpoints, a larger claim", log]
-    if LOST_A_PEER.search(failure.message):
+    if failure.lost_a_peer:
         return [
             f"it lost another rank: see which one ended first, and why: {trainmaster(view, 'logs', '--all')}",
             "if that had done its work, let all ranks take the same number of steps: their shares of the data differ",
@@ -146,13 +165,8 @@ def _program(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> 
     if failure.exit_code == _KILLED:
         nodes = kubectl(view, "describe", "nodes", namespaced=False)
         return [
-            f"nobody says who killed it; mostly it is the kernel, of a node that runs out of memory: {nodes}",
+            f"nobody says who killed it; see whether a node ran out of memory: {nodes}",
             "give the container a limit of memory: then Kubernetes tells when it needs more",
-            log,
+            *log,
         ]
-    if failure.exit_code in (_SEGFAULT, _ABORT, _BUS):
-        return [
-            log,
-            "native code crashed: a full /dev/shm, or versions of libraries that do not fit, are common reasons",
-        ]
-    return [log]
+    return log or ["do what the message asks for, in the job or in its runtime"]

@@ -18,7 +18,7 @@ from trainmaster.controller.explain.causes.pods.images import image_advice
 from trainmaster.controller.explain.causes.pods.scheduling import FAILED_SCHEDULING
 from trainmaster.controller.explain.findings import Certainty, Event, Evidence, Finding
 from trainmaster.controller.explain.state import State, state_of
-from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.explain.view import JobView, own_pod_specs
 from trainmaster.runtime.api.constants import NODE
 
 _OF_VOLUMES: Final = re.compile(r"persistentvolumeclaim|PersistentVolume|volume node affinity|volume zone")
@@ -106,10 +106,4 @@ def _training_containers(view: JobView, pod: str) -> set[str]:
     """Return the names of the containers of a pod that are no init containers; none if nobody knows."""
     if view.is_trainjob:
         return {NODE} if pod.startswith(f"{view.name}-{NODE}-") else set()
-    specs = [value for name, value in view.spec.items() if name.endswith("ReplicaSpecs") and isinstance(value, dict)]
-    return {
-        str(container.get("name"))
-        for replicas in specs
-        for replica in replicas.values()
-        for container in ((((replica or {}).get("template") or {}).get("spec") or {}).get("containers") or ())
-    }
+    return {str(each.get("name")) for spec in own_pod_specs(view) for each in spec.get("containers") or ()}

@@ -1,4 +1,4 @@
-"""What the manager tells of containers that failed: the cause of a failure, and findings where pods or job are gone."""
+"""What the manager tells of containers that failed, where pods or job are gone."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ from typing import Final
 from trainmaster.controller.conditions import CONTAINER_FAILED, WAITING
 from trainmaster.controller.container_failures import (
     OOM_KILLED,
-    STATUS_UNKNOWN,
     ContainerFailure,
     container_failures,
     meaning_of,
 )
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.advice import READ_ITS_LOG, advice_for, run_again
-from trainmaster.controller.explain.causes.failures.last_said import READ_FROM_WORDS, said_cause
-from trainmaster.controller.explain.causes.pods.disruptions import (
-    DISRUPTION_REASONS,
-    disruption_advice,
-    said_disruption,
-)
+from trainmaster.controller.explain.causes.failures.containers import cause_of_failure
+from trainmaster.controller.explain.causes.failures.last_said import READ_FROM_WORDS
+from trainmaster.controller.explain.causes.pods.disruptions import disruption_advice, said_disruption
 from trainmaster.controller.explain.conditions import cause_of
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, parse_time
 from trainmaster.controller.explain.state import State, state_of
@@ -43,13 +39,6 @@ _REPLICAS_FAILED: Final = re.compile(r"replica\(s\) failed")
 _STOPPED: Final = frozenset({137, 143})
 
 _INITIALIZERS: Final = frozenset(ANCESTORS) - {TRAINER_ANCESTOR}
-_WORD: Final = re.compile(r"\w+")
-
-
-def cause_of_failure(failure: ContainerFailure) -> Cause:
-    """Return why a container failed, as far as it and its pod tell."""
-    who = failure.replicated_job if failure.replicated_job in _INITIALIZERS else failure.container
-    return _cause(failure.reason, who, failure.message)
 
 
 def told_by_manager(view: JobView) -> Iterator[Finding]:
@@ -66,14 +55,29 @@ def _told_of_trainjob(view: JobView) -> Iterator[Finding]:
             last = told[-1]
             since = parse_time(last["at"]) or at
             evidence = Evidence(view.reference, last[0].strip(), since)
-            words = last["words"] or ""
-            container = last["container"]
-            cause = said_disruption(view, words) or _cause(last["why"] or "", container, words)
-            if cause is Cause.CONTAINER_FAILED and container in _init_containers(view):
-                cause = Cause.INIT_CONTAINER_FAILED
-            certainty = Certainty.LIKELY if cause in READ_FROM_WORDS else Certainty.CERTAIN
-            yield Finding(cause, certainty, (evidence,), since, _advice(view, cause, last))
+            failure = _failure(view, last)
+            cause = said_disruption(view, failure.message) or cause_of_failure(failure)
+            is_read = cause in READ_FROM_WORDS and OOM_KILLED not in failure.reason
+            certainty = Certainty.LIKELY if is_read else Certainty.CERTAIN
+            yield Finding(cause, certainty, (evidence,), since, _advice(view, cause, failure))
             return
+
+
+def _failure(view: JobView, told: re.Match[str]) -> ContainerFailure:
+    """Read a failure as the manager words it (see `diagnosis.conditions`)."""
+    return ContainerFailure(
+        pod=told["pod"],
+        pod_uid="",
+        container=told["container"],
+        rank=None,
+        attempt=0,
+        run=0,
+        exit_code=int(told["code"]),
+        reason=told["why"] or "",
+        message=told["words"] or "",
+        at=told["at"] or "",
+        is_initial=told["container"] in _INITIALIZERS or told["container"] in _init_containers(view),
+    )
 
 
 def _told_of_v1_job(view: JobView) -> Iterator[Finding]:
@@ -99,26 +103,13 @@ def _told_of_v1_job(view: JobView) -> Iterator[Finding]:
         yield Finding(Cause.CONTAINER_FAILED, Certainty.LIKELY, (evidence,), since, run_again(view))
 
 
-def _advice(view: JobView, cause: Cause, told: re.Match[str]) -> Sequence[str]:
+def _advice(view: JobView, cause: Cause, failure: ContainerFailure) -> Sequence[str]:
     """Return what to do about a container whose pod is gone, and its log with that."""
-    words = told["words"] or ""
-    if disrupted := disruption_advice(view, cause, words):
+    if disrupted := disruption_advice(view, cause, failure.message):
         return disrupted
-    failure = ContainerFailure(
-        pod=told["pod"],
-        pod_uid="",
-        container=told["container"],
-        rank=None,
-        attempt=0,
-        run=0,
-        exit_code=int(told["code"]),
-        reason=told["why"] or "",
-        message=words,
-        at=told["at"] or "",
-    )
     if cause is Cause.OUT_OF_MEMORY:
         return ()
-    advice = advice_for(view, cause, failure, limit="", lines=words.splitlines())
+    advice = advice_for(view, cause, failure, lines=failure.message.splitlines())
     return [line for line in advice if not line.startswith(READ_ITS_LOG)] or run_again(view)
 
 
@@ -146,19 +137,6 @@ def _texts(view: JobView) -> Iterator[tuple[str, datetime | None]]:
                 yield event.note, event.last
 
 
-def _cause(reason: str, container: str, words: str) -> Cause:
-    if OOM_KILLED in reason:
-        return Cause.OUT_OF_MEMORY
-    if STATUS_UNKNOWN in reason:
-        return Cause.NODE_LOST
-    if (first := _WORD.match(words)) and first[0] in DISRUPTION_REASONS:
-        return DISRUPTION_REASONS[first[0]]  # the reason of a pod that was taken away comes first
-    if container in _INITIALIZERS:
-        return Cause.INIT_CONTAINER_FAILED
-    said = said_cause(words.splitlines())
-    return said[0] if said else Cause.CONTAINER_FAILED
-
-
 def told_to_wait(view: JobView) -> Iterator[Finding]:
     """The cause that the condition Waiting tells of, where nobody looked at the pods."""
     condition = view.conditions.get(WAITING)
@@ -169,5 +147,4 @@ def told_to_wait(view: JobView) -> Iterator[Finding]:
         return
     since = condition_since(condition)
     evidence = Evidence(view.reference, str(condition.get("message") or condition["reason"]), since)
-    named = tuple(line.replace("JOB", f"{view.name} -n {view.namespace}") for line in cause.advice)
-    yield Finding(cause, Certainty.LIKELY, (evidence,), since, named)
+    yield Finding(cause, Certainty.LIKELY, (evidence,), since)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from trainmaster.controller.container_failures import container_statuses
+from trainmaster.controller.container_failures import container_statuses, rank_of
 from trainmaster.controller.explain.findings import Evidence, parse_time, reference_to
 from trainmaster.controller.explain.pods import condition_of, phase_of
 from trainmaster.controller.explain.view import JobView, role_of
@@ -45,7 +45,7 @@ def waiting_containers(pod: JsonObject) -> Iterator[tuple[JsonObject, JsonObject
 
 
 def who(pods: Sequence[JsonObject]) -> str:
-    """Say of which pods something is true: `rank 1`, `rank 1 and 3 others`."""
+    """Say of which pods something is true: `node 1`, `node 1 and 3 others`."""
     others = len(pods) - 1
     return role_of(pods[0]) + (f" and {others} other{'s' if others > 1 else ''}" if others else "")
 
@@ -90,6 +90,6 @@ def labels_of(obj: JsonObject) -> Mapping[str, str]:
 
 
 def _order(pod: JsonObject) -> tuple[int, str]:
-    role = role_of(pod)
-    number = role.rpartition(" ")[2]
+    role, node = role_of(pod), rank_of(pod)
+    number = role.rpartition(" ")[2] if node is None else str(node)
     return (int(number) if number.isdecimal() else -1, role)

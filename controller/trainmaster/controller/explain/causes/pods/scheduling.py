@@ -29,7 +29,7 @@ from trainmaster.controller.explain.findings import (
     parse_time,
     reference_to,
 )
-from trainmaster.controller.explain.pods import condition_of
+from trainmaster.controller.explain.pods import condition_of, current_pods, is_scheduled
 from trainmaster.controller.explain.view import JobView, kubectl
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError
@@ -182,12 +182,31 @@ def _scarce(view: JobView, pod: JsonObject, names: Iterable[str]) -> Iterator[_O
                 f"it is the largest node and has {_readable(has)} of {name}: {missing} too little for a pod",
             )
             advice = f"ask for at most {_readable(has)} of {name} for each pod ({where}), or add larger nodes"
-        else:
-            evidence = Evidence(
-                about, f"{text}; the largest node has {_readable(has)}, of which other pods use too much"
+        elif (beyond := _beyond_cluster(view, name)) is not None:
+            evidence = Evidence(view.reference, beyond)
+            advice = (
+                f"take fewer nodes for the job, ask for less {name} for each ({where}), or add nodes to the cluster"
             )
-            advice = f"wait until other pods end, ask for less {name} ({where}), or add nodes"
+        else:
+            own = sum(map(is_scheduled, current_pods(view)))
+            among = f", {own} of this job among them" if own else ""
+            text = f"{text}; the largest node has {_readable(has)}, of which other pods use too much{among}"
+            evidence = Evidence(about, text)
+            fewer = "take fewer nodes for the job, " if own else "wait until other pods end, "
+            advice = f"{fewer}ask for less {name} ({where}), or add nodes"
         yield _Obstacle([evidence], [advice])
+
+
+def _beyond_cluster(view: JobView, name: str) -> str | None:
+    """Say that all pods of a job together ask for more of a resource than all nodes have; None if they do not."""
+    zero = Quantity.parse("0")
+    asked = [amount for pod in current_pods(view) if (amount := _requests(pod).get(name)) is not None]
+    there = [amount for node in view.nodes or () if (amount := _allocatable(node, name)) is not None]
+    wanted, has = sum(asked, zero), sum(there, zero)
+    if view.has_more_pods or not wanted > has:
+        return None
+    together = f"its {len(asked)} pods together ask for {_readable(wanted)} of {name}"
+    return f"{together}, and all nodes together have {_readable(has)}"
 
 
 def _largest(nodes: Sequence[JsonObject], name: str) -> tuple[JsonObject, Quantity] | None:
@@ -240,8 +259,8 @@ def _selector(view: JobView, pod: JsonObject, nodes: Sequence[JsonObject]) -> _O
             continue
         there = f"nodes have {key}={', '.join(values[:_NODES])}" if values else "no node has the label"
         evidence.append(Evidence(about, f"it selects nodes by {key}={value}; {there}"))
-        label = _of_nodes(view, "label", "node", "NODE", f"{key}={value}")
-        advice.append(f"select other nodes, or label one: {label}")
+        label = [_of_nodes(view, "label", "node", node["metadata"]["name"], f"{key}={value}") for node in nodes[:1]]
+        advice.append(f"select other nodes, or label one that fits{f', as: {label[0]}' if label else ''}")
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms = [

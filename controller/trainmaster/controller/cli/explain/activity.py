@@ -1,0 +1,104 @@
+"""Whether a job that runs is seen to go on: by what it reports of itself, or by what its pods have written lately.
+
+That processes are there says nothing of that: a job hangs with all its pods running. The last line of a few pods is
+looked at, those of the first nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, Final
+
+from trainmaster.controller.cli.explain.reader import Reader
+from trainmaster.controller.cli.follow.pod_logs import LogLines, PodLog
+from trainmaster.controller.cli.jobs.rows import human_duration
+from trainmaster.controller.cli.probes import POD_LOGS
+from trainmaster.controller.container_failures import rank_of
+from trainmaster.controller.explain.causes.pods.evidence import spec_of, who
+from trainmaster.controller.explain.causes.pods.sidecars import training_container
+from trainmaster.controller.explain.findings import parse_time
+from trainmaster.controller.explain.pods import current_pods, has_succeeded
+from trainmaster.controller.explain.view import JobView, WhyUnread, role_of, trainmaster
+from trainmaster.runtime.jsontree import JsonObject
+
+LATELY: Final = timedelta(minutes=2)
+"""How old a line or a report may be that shows that a job goes on."""
+
+_MOST: Final = 8
+"""Pods whose last line is looked at."""
+
+_TIMEOUT: Final = 5.0
+
+
+async def read_last_output(reader: Reader, view: JobView) -> dict[str, Any]:
+    """Return the field `last_output` of a view."""
+    pods = [pod for pod in current_pods(view) if not has_succeeded(pod)][:_MOST]
+    times = await asyncio.gather(*(_last_line(reader, view, pod) for pod in pods))
+    return {"last_output": {pod["metadata"]["uid"]: parse_time(at) for pod, at in zip(pods, times, strict=True)}}
+
+
+async def _last_line(reader: Reader, view: JobView, pod: JsonObject) -> str | None:
+    """Return when the container that trains wrote its last line; None if it has written none, or nobody says."""
+    container = training_container(view, pod) or str(next(iter(spec_of(pod)["containers"]))["name"])
+    name = pod["metadata"]["name"]
+    log = PodLog(
+        reader.client, namespace=reader.namespace, pod=name, container=container, lines=LogLines(), tail_lines=1
+    )
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            await log.glance(previous=False)
+    except TimeoutError:
+        return None
+    log.lines.close()
+    if log.refusal is not None:
+        reader.note(POD_LOGS, WhyUnread.FORBIDDEN, f"you have no right to read them in namespace {reader.namespace}")
+    return log.lines.since
+
+
+def activity(view: JobView) -> Iterator[str]:
+    """Yield the lines that say whether a job that runs is seen to go on."""
+    done = _ended_early(view)
+    signs = list(_signs(view))
+    if any(is_fresh for is_fresh, _ in signs) and not done:
+        yield f"all is well: {next(text for is_fresh, text in signs if is_fresh)}"
+        yield from (f"- {text}" for is_fresh, text in signs if not is_fresh)
+        return
+    yield "nothing is known to be wrong; whether it makes progress is not known:"
+    if done:
+        yield f"- {who(done)} ended first, with exit code 0, and the others go on"
+    yield from (f"- {text}" for _, text in signs)
+    yield "what to do:"
+    yield f"- see what it does: {trainmaster(view, 'logs', '--all')}"
+
+
+def _signs(view: JobView) -> Iterator[tuple[bool, str]]:
+    """Yield what there is to see of the work of a job, each with whether it shows that the job goes on."""
+    reported = view.progress
+    if reported is not None and (at := parse_time(reported.time)) is not None:
+        yield view.now - at <= LATELY, f"it reported its progress {_ago(view.now - at)}"
+    pods = {pod["metadata"]["uid"]: pod for pod in current_pods(view)}
+    wrote = sorted(((view.now - at, uid) for uid, at in view.last_output.items() if at is not None))
+    if not wrote:
+        yield (
+            False,
+            "its pods have written nothing so far" if view.last_output else "the logs of its pods were not read",
+        )
+    for age, uid in wrote[:1]:
+        yield age <= LATELY, f"{role_of(pods[uid])} wrote its last line {_ago(age)}"
+    silent = [(age, uid) for age, uid in wrote[1:] if age - wrote[0][0] > LATELY]
+    if silent:
+        of_silent = who([pods[uid] for _, uid in silent])
+        yield False, f"{of_silent} wrote nothing since: the last line is from {_ago(silent[0][0])}"
+
+
+def _ended_early(view: JobView) -> list[JsonObject]:
+    """Return the nodes that have ended while others go on."""
+    nodes = [pod for pod in current_pods(view) if rank_of(pod) is not None]
+    done = [pod for pod in nodes if has_succeeded(pod)]
+    return done if len(done) < len(nodes) else []
+
+
+def _ago(age: timedelta) -> str:
+    return f"{human_duration(max(age, timedelta()).total_seconds())} ago"
