@@ -65,7 +65,7 @@ CASES: dict[str, tuple[JsonObject, str, tuple[str, ...]]] = {
     "selector": (
         {"nodeSelector": {"disk": "nvme"}},
         "Unschedulable",
-        ("it selects nodes by disk=nvme; no node has the label", "kubectl label node NODE disk=nvme"),
+        ("it selects nodes by disk=nvme; no node has the label", "kubectl label node trainmaster disk=nvme"),
     ),
     "affinity": (affinity("zone", "moon"), "Unschedulable", ("its node affinity demands zone In [moon]",)),
     "no-claim": (
