@@ -52,7 +52,34 @@ async def explained(
     except TimeoutError:
         shown = json.dumps({"state": last.get("state"), "causes": last.get("causes")}, indent=1)
         raise AssertionError(f"{cause} with {words} is not among the first {among}: {shown}") from None
+    await _told_alike(home, name, namespace)
     return last
+
+
+async def _told_alike(home: Path, name: str, namespace: str) -> None:
+    """Wait until nothing that is said of a job contradicts anything else: its state, its first cause, its restarts.
+
+    Tables look at no events, so they may know of no cause; what they name is the first one.
+    """
+    told: dict[str, tuple[str, str, str]] = {}
+
+    async def agree() -> bool:
+        said = await explanation(home, name, namespace)
+        cause = said["causes"][0]["cause"] if said["causes"] else "-"
+        told["explain"] = (said["state"]["name"], cause, str(said["restarts"]))
+        listed = (await trainmaster("list", "-n", namespace, cwd=home)).out.splitlines()[1:]
+        cells = next(line.split() for line in listed if line.split()[1] == said["job"]["name"])
+        told["list"] = (cells[2], cells[3], cells[5])
+        shown = json.loads((await trainmaster("top", "--once", "-o", "json", "-n", namespace, cwd=home)).out)
+        row = next(each for each in shown["jobs"] if each["name"] == said["job"]["name"])
+        told["top"] = (row["state"], row["cause"] or "-", str(row["restarts"]))
+        causes = {cause for _, cause, _ in told.values() if cause != "-"}
+        return len({(state, restarts) for state, _, restarts in told.values()}) == len(causes | {cause}) == 1
+
+    try:
+        await until(agree)
+    except TimeoutError:
+        raise AssertionError(f"{name} is in different states, for different causes or restarts: {told}") from None
 
 
 def says(finding: JsonObject, *words: str) -> bool:
