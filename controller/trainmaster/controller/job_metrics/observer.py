@@ -194,7 +194,8 @@ class TrainJobObserver:
             self._observe(key, facts, workload, runtime, news)
         if facts.wants_suspend or facts.suspended or job.suspended_since is not None or job.never_resumed:
             self._follow_suspension(key, job, facts, runtime, is_known=is_known)
-        self._follow_restarts(job, facts, workload, is_known=is_known)
+        if facts.restarts or (workload is not None and (workload.restarts or workload.uid != job.workload)):
+            self._follow_restarts(job, facts, workload, is_known=is_known)
         if job.uncounted_restarts and (failure or facts.end or (workload is not None and workload.is_ready)):
             self._count_restarts(key, job, facts, failure, runtime)
         self._recount(job, facts, workload, runtime)

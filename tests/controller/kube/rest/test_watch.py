@@ -20,7 +20,7 @@ from trainmaster.controller.kube.rest.errors import (
     StreamBroken,
     StreamSilent,
 )
-from trainmaster.controller.kube.rest.watch import LineSplitter, WatchEvent, WatchStream
+from trainmaster.controller.kube.rest.watch import InactivityTimer, LineSplitter, WatchEvent, WatchStream
 
 FRAME = {"type": "ADDED", "object": {"kind": "Pod", "metadata": {"name": "a", "resourceVersion": "1"}}}
 
@@ -129,12 +129,8 @@ async def test_a_silent_stream_is_given_up() -> None:
 
 async def test_whoever_cancels_a_reader_is_not_told_of_silence() -> None:
     clock = VirtualClock()
-
-    async def source() -> AsyncIterator[bytes]:
-        await clock.sleep(3600)
-        yield b""
-
-    waiting = asyncio.ensure_future(anext(aiter(WatchStream(source(), clock=clock, inactivity_limit=70))))
+    timer = InactivityTimer(clock, 70)
+    waiting = asyncio.create_task(timer.wait(asyncio.sleep(3600)))
     await clock.advance(10)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -144,19 +140,14 @@ async def test_whoever_cancels_a_reader_is_not_told_of_silence() -> None:
 @pytest.mark.guarantee("R-32")
 async def test_each_wait_has_the_whole_limit_and_work_between_them_does_not_count() -> None:
     clock = VirtualClock()
-
-    async def source() -> AsyncIterator[bytes]:
-        for _ in range(3):
-            yield orjson.dumps(FRAME) + b"\n"
-        await clock.sleep(3600)
-
-    events = aiter(WatchStream(source(), clock=clock, inactivity_limit=70))
+    timer = InactivityTimer(clock, 70)
     for _ in range(3):
-        assert (await anext(events)).type == FRAME["type"]
+        assert await timer.wait(asyncio.sleep(0, "chunk")) == "chunk"
         await clock.advance(100)
-    waiting = asyncio.ensure_future(anext(events))
+    waiting = asyncio.create_task(timer.wait(asyncio.sleep(3600)))
     await clock.advance(69.5)
     assert not waiting.done()
     await clock.advance(1)
-    with pytest.raises(StreamSilent):
+    with pytest.raises(TimeoutError):
         await waiting
+    timer.close()

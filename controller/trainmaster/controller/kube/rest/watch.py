@@ -15,12 +15,13 @@ The stream owns nothing: whoever opened the response closes it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Final, NamedTuple
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from typing import Final, NamedTuple, TypeVar
 
 import orjson
 
-from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.clock import Clock, Timer
 from trainmaster.controller.kube.rest.errors import (
     MalformedResponse,
     ResponseTooLarge,
@@ -40,6 +41,8 @@ INACTIVITY_LIMIT: Final = 70.0
 """Seconds; somewhat above the bookmark that servers send about once a minute (R-32)."""
 
 _TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
+
+T = TypeVar("T")
 
 
 class WatchEvent(NamedTuple):
@@ -96,6 +99,55 @@ class LineSplitter:
             )
 
 
+class InactivityTimer:
+    """Ends a wait that takes too long by `TimeoutError`; one timer for many waits of one task after the other.
+
+    A watch waits for each of its chunks: a timer for each would cost more than to read it.
+    """
+
+    def __init__(self, clock: Clock, limit: float) -> None:
+        self._clock = clock
+        self._limit = limit
+        self._timer: Timer | None = None
+        self._waiting: asyncio.Task[object] | None = None
+        self._since = 0.0
+        self._expired = False
+
+    async def wait(self, coming: Awaitable[T]) -> T:
+        """Wait for something, for no longer than the limit."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in a task
+        cancelling = task.cancelling()
+        self._since, self._expired, self._waiting = self._clock.monotonic(), False, task
+        if self._timer is None:
+            self._timer = self._clock.call_at(self._since + self._limit, self._tick)
+        try:
+            return await coming
+        except asyncio.CancelledError as error:
+            if self._expired and task.uncancel() <= cancelling:
+                raise TimeoutError from error
+            raise
+        finally:
+            self._waiting = None
+
+    def close(self) -> None:
+        """Forget the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tick(self) -> None:
+        self._timer = None
+        due = self._since + self._limit
+        if self._waiting is None:
+            return  # the next wait sets it again
+        if self._clock.monotonic() < due:
+            self._timer = self._clock.call_at(due, self._tick)
+        else:
+            self._expired = True
+            self._waiting.cancel()
+
+
 class WatchStream:
     """The events of one open watch, in the order of the wire."""
 
@@ -108,16 +160,19 @@ class WatchStream:
         line_limit: int = LINE_LIMIT,
     ) -> None:
         self._chunks = chunks
-        self._clock = clock
+        self._timer = InactivityTimer(clock, inactivity_limit)
         self._inactivity_limit = inactivity_limit
         self._splitter = LineSplitter(limit=line_limit)
 
     async def __aiter__(self) -> AsyncIterator[WatchEvent]:
         """Yield events until the server ends the stream."""
-        while (chunk := await self._next_chunk()) is not None:
-            for line in self._splitter.feed(chunk):
-                if line.strip():
-                    yield decode_event(line)
+        try:
+            while (chunk := await self._next_chunk()) is not None:
+                for line in self._splitter.feed(chunk):
+                    if line.strip():
+                        yield decode_event(line)
+        finally:
+            self._timer.close()
         rest = self._splitter.rest().strip()
         if rest:
             try:
@@ -128,8 +183,7 @@ class WatchStream:
 
     async def _next_chunk(self) -> bytes | None:
         try:
-            async with self._clock.timeout(self._inactivity_limit):
-                return await anext(self._chunks, None)
+            return await self._timer.wait(anext(self._chunks, None))
         except TimeoutError as error:
             raise StreamSilent(f"the watch carried nothing for {self._inactivity_limit:g} s") from error
 

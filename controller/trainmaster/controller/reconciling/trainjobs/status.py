@@ -160,8 +160,7 @@ def finished(conditions: list[JsonObject]) -> bool:
 def _lead_with_what_matters(conditions: list[JsonObject]) -> None:
     """Move one condition to the front, if another one that matters less would be shown instead of it."""
     holding = [condition for condition in conditions if condition.get("status") == "True"]
-    leading = min(holding, key=_rank, default=None)
-    if leading is not None and leading is not holding[0]:
+    if len(holding) > 1 and (leading := min(holding, key=_rank)) is not holding[0]:
         conditions.remove(leading)
         conditions.insert(0, leading)
 
