@@ -112,7 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
+    except (BrokenPipeError, ExceptionGroup) as error:
+        if isinstance(error, ExceptionGroup) and error.split(BrokenPipeError)[1] is not None:
+            raise
         # The reader of our output went away, for instance `| head`.
         _forget_output()
         return 141

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -142,7 +142,7 @@ def test_why_there_is_no_log() -> None:
     assert [why_no_log(pod("only", **status)) for status in told.values()] == list(told)
 
 
-async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
+async def chunks(*parts: bytes) -> AsyncGenerator[bytes, None]:
     for part in parts:
         yield part
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
+import sys
 from pathlib import Path
 
 import pytest
-from support.commands import eventually, trainmaster
+from support.commands import eventually, run_program, trainmaster
 from support.running_jobs import job, write
 from support.team import IN_PLACE, Team
 from support.training import until
@@ -240,7 +242,7 @@ async def test_jobs_of_v1_are_run_and_followed_as_well(mine: Team, tmp_path: Pat
     worker = ["sh", "-c", f"{tells}; touch {gate}"]
     await mine.submit_v1("PyTorchJob", "older", {"Master": (1, master), "Worker": (1, worker)})
     done = await mine.cli("attach", "older", "--all", code=0)
-    assert sorted(done.out.splitlines()) == ["rank 0 | this is 0 of 2", "rank 1 | this is 1 of 2"]
+    assert sorted(done.out.splitlines()) == ["node 0 | this is 0 of 2", "node 1 | this is 1 of 2"]
     assert f"PyTorchJob {mine.name}/older: Succeeded after " in done.err
     failing = job("PyTorchJob", "newer", {"Worker": (1, ["sh", "-c", "echo no such data; exit 3"])})
     failing["metadata"]["namespace"] = mine.name
@@ -253,3 +255,12 @@ async def test_jobs_of_v1_are_run_and_followed_as_well(mine: Team, tmp_path: Pat
     done = await mine.cli("run", file, code=2)
     assert "PyTorchJob newer already exists in namespace" in done.err
     assert (await mine.cli("attach", "nothing")).code == 2
+
+
+async def test_a_reader_that_goes_away_ends_a_command_without_a_word(mine: Team) -> None:
+    await mine.submit("chatty", "seq 20000", nodes=2)
+    await mine.condition("chatty", "Complete")
+    for words in (["logs", "chatty", "--all"], ["logs", "chatty"], ["top", "--once"], ["list"]):
+        command = shlex.join([sys.executable, "-P", "-m", "trainmaster.controller.cli", *words, *mine.options])
+        done = await run_program("bash", "-c", f"set -o pipefail; {command} | true")
+        assert (done.code, done.out, done.err) in [(141, "", ""), (0, "", "")], words

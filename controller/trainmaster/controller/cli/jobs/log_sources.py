@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -286,7 +287,9 @@ class LogOptions:
         return {name: str(value) for name, value in wanted.items() if value is not None}
 
 
-async def read(client: KubeClient, namespace: str, source: LogSource, options: LogOptions) -> AsyncIterator[bytes]:
+async def read(
+    client: KubeClient, namespace: str, source: LogSource, options: LogOptions
+) -> AsyncGenerator[bytes, None]:
     """Read a log to its present end.
 
     Raises:
@@ -297,7 +300,7 @@ async def read(client: KubeClient, namespace: str, source: LogSource, options: L
             yield chunk
 
 
-async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     """Cut a stream into lines, without their ends; of a progress bar only its last state."""
     rest = b""
     async for chunk in chunks:
@@ -315,22 +318,25 @@ def _visible(line: bytes) -> bytes:
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
-async def merged(streams: Mapping[str, AsyncIterator[bytes]]) -> AsyncIterator[tuple[str, bytes]]:
+async def merged(streams: Mapping[str, AsyncGenerator[bytes, None]]) -> AsyncGenerator[tuple[str, bytes], None]:
     """Merge logs with timestamps, by name, in the order of these; yields the name and the line, its time included."""
     cut = {name: lines(chunks) for name, chunks in streams.items()}
-    firsts = await asyncio.gather(*(anext(stream, None) for stream in cut.values()))
-    heap = [
-        (line.partition(b" ")[0], number, line, name)
-        for number, (name, line) in enumerate(zip(cut, firsts, strict=True))
-        if line is not None
-    ]
-    heapq.heapify(heap)
-    while heap:
-        stamp, number, line, name = heap[0]
-        yield name, line
-        following = await anext(cut[name], None)
-        if following is None:
-            heapq.heappop(heap)
-        else:
-            # A line that is not in order, or the rest of a long one, belongs behind the one before it.
-            heapq.heapreplace(heap, (max(stamp, following.partition(b" ")[0]), number, following, name))
+    async with AsyncExitStack() as stack:  # who reads the lines may stop before their end
+        for stream in (*streams.values(), *cut.values()):
+            stack.push_async_callback(stream.aclose)
+        firsts = await asyncio.gather(*(anext(stream, None) for stream in cut.values()))
+        heap = [
+            (line.partition(b" ")[0], number, line, name)
+            for number, (name, line) in enumerate(zip(cut, firsts, strict=True))
+            if line is not None
+        ]
+        heapq.heapify(heap)
+        while heap:
+            stamp, number, line, name = heap[0]
+            yield name, line
+            following = await anext(cut[name], None)
+            if following is None:
+                heapq.heappop(heap)
+            else:
+                # A line that is not in order, or the rest of a long one, belongs behind the one before it.
+                heapq.heapreplace(heap, (max(stamp, following.partition(b" ")[0]), number, following, name))

@@ -11,7 +11,8 @@ import argparse
 import asyncio
 import re
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -205,15 +206,17 @@ def _explain_no_pods(job: Job) -> list[str]:
 async def _print(client: KubeClient, job: Job, logs: Sequence[_Log], *, prefixed: bool) -> None:
     if not prefixed:
         [log] = logs
-        await _write(_read(client, job, log))
+        async with aclosing(_read(client, job, log)) as chunks:
+            await _write(chunks)
         sys.stdout.flush()
         return
     stamped = [replace(log, options=replace(log.options, timestamps=True)) for log in logs]
     streams = {log.member.name: _read_beside_others(client, job, log) for log in stamped}
     width = max(map(len, streams))
-    async for name, line in merged(streams):
-        shown = line if logs[0].options.timestamps else line.partition(b" ")[2]
-        write_log_line(shown, prefix=f"{name:<{width}} | ")
+    async with aclosing(merged(streams)) as found:
+        async for name, line in found:
+            shown = line if logs[0].options.timestamps else line.partition(b" ")[2]
+            write_log_line(shown, prefix=f"{name:<{width}} | ")
     sys.stdout.flush()
 
 
@@ -227,24 +230,27 @@ async def _write(chunks: AsyncIterator[bytes]) -> None:
             sys.stdout.buffer.write(part)
 
 
-async def _read(client: KubeClient, job: Job, log: _Log) -> AsyncIterator[bytes]:
+async def _read(client: KubeClient, job: Job, log: _Log) -> AsyncGenerator[bytes, None]:
     """Read a log; where the current run has printed nothing yet, that of the run before tells more."""
     is_empty = True
-    async for chunk in read(client, job.namespace, log.source, log.options):
-        is_empty = False
-        yield chunk
+    async with aclosing(read(client, job.namespace, log.source, log.options)) as chunks:
+        async for chunk in chunks:
+            is_empty = False
+            yield chunk
     before = log_source(log.member, previous=True)
     if is_empty and log.options.is_whole and before is not None and before != log.source:
         report(f"{log.member.name}: its current run has printed nothing yet; this is the log of the run before")
-        async for chunk in read(client, job.namespace, before, log.options):
-            yield chunk
+        async with aclosing(read(client, job.namespace, before, log.options)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
 
-async def _read_beside_others(client: KubeClient, job: Job, log: _Log) -> AsyncIterator[bytes]:
+async def _read_beside_others(client: KubeClient, job: Job, log: _Log) -> AsyncGenerator[bytes, None]:
     """Read a log of several: if it cannot be read, that keeps nobody from the others."""
     try:
-        async for chunk in _read(client, job, log):
-            yield chunk
+        async with aclosing(_read(client, job, log)) as chunks:
+            async for chunk in chunks:
+                yield chunk
     except KubeError as error:
         report(f"{log.member.name}: pod {log.source.pod}: its log cannot be read: {error}")
 
