@@ -53,7 +53,14 @@ async def test_what_cannot_be_run_says_why(mine: Team, tmp_path: Path) -> None:
     assert done.err.startswith("trainmaster: rank 0: nothing runs in pod over-node-0-0-")
     assert done.err.endswith(": its container node has ended (Completed, exit code 0)\n")
     done = await execute(mine, "over", "true", options=("--rank", "3"))
-    assert "(Complete) has no rank 3 at the moment; there are: rank 0\n" in done.err
+    assert "has ended (Complete), and has no rank 3; there are: rank 0\n" in done.err
+    done = await mine.cli("stack", "over")
+    assert (done.code, done.out) == (1, "")
+    nothing, advice = done.err.splitlines()
+    assert nothing.startswith("rank 0: nothing runs in pod over-node-0-0-")
+    assert advice == f"  what next: {mine.advised('logs', 'over')} --all prints what they have written"
+    await mine.submit("held", "true", suspend=True)
+    assert "is suspended, and has no pods; `trainmaster resume held`" in (await mine.cli("stack", "held")).err
     assert "write the program behind --" in (await mine.cli("exec", "over", "true")).err
     assert "which program?" in (await mine.cli("exec", "over")).err
     await run_on_two_nodes(mine, "runs", "sleep 600", tmp_path)

@@ -120,13 +120,13 @@ async def _stack(client: KubeClient, arguments: argparse.Namespace) -> int:
     code = 0
     for member in asked:
         pod, container = member.pod, log_container(member.pod)
-        print(f"{member.name} (pod {pod['metadata']['name']}):", flush=True)
         try:
             _require_running(member, container)
         except Rejected as error:
             report(str(error))
             code = FAILURE
             continue
+        print(f"{member.name} (pod {pod['metadata']['name']}):", flush=True)
         ended = await execute(client, pod, container, ["sh", "-c", _STACKS], stdin=False, tty=False)
         if ended == _NO_PY_SPY:
             report(
@@ -134,6 +134,8 @@ async def _stack(client: KubeClient, arguments: argparse.Namespace) -> int:
                 f"for this run: {next_command('exec', job, client, arguments)} -- pip install py-spy"
             )
         code = code or min(ended, FAILURE)
+    if code == FAILURE and job.outcome is not None:
+        report(f"  what next: {next_command('logs', job, client, arguments)} --all prints what they have written")
     return code
 
 
@@ -147,10 +149,12 @@ async def _find(client: KubeClient, arguments: argparse.Namespace) -> tuple[Job,
 def _chosen(job: Job, found: Sequence[Member], rank: int | None) -> Member:
     for member in of_rank(found, rank):
         return member
+    if job.is_suspended:
+        raise Rejected([f"{job.title} is suspended, and has no pods; `trainmaster resume {job.argument}` starts it"])
     wanted = "pod that leads" if rank is None else f"rank {rank}"
     there = f"; there are: {', '.join(each.name for each in found)}" if found else ""
-    state = f" ({job.outcome})" if job.outcome else ""
-    raise Rejected([f"{job.title}{state} has no {wanted} at the moment{there}"])
+    ended = f" has ended ({job.outcome}), and has no {wanted}" if job.outcome else f" has no {wanted} at the moment"
+    raise Rejected([f"{job.title}{ended}{there}"])
 
 
 def _require_running(member: Member, container: str) -> None:
