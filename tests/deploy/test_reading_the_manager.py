@@ -138,12 +138,6 @@ async def test_who_shows_a_token_sees_their_namespaces(cluster: Deployed) -> Non
     assert (status, "good" in body, "Log in" in body) == (401, False, True), "the proxy lets nobody in"
 
 
-async def test_top_tells_that_the_manager_asks_who_reads_its_metrics(cluster: Deployed) -> None:
-    (manager,) = (await top(cluster))["managers"]
-    assert (manager["leads"], manager["ready"]) == (True, True)
-    assert manager["metricsUnreadable"].startswith("the manager asks who reads them (metrics.auth)")
-
-
 async def test_the_bundle_has_metrics_and_debug_for_a_token_that_may_read_them(cluster: Deployed) -> None:
     (pod,) = await cluster.pods()
     pages = f"manager/{NAMESPACE}/pages/{pod['metadata']['name']}"
@@ -158,25 +152,6 @@ async def test_the_bundle_has_metrics_and_debug_for_a_token_that_may_read_them(c
     assert b"controller_runtime_reconcile_total{" in files[f"{pages}/metrics.txt"]
     assert b"trainjob" in files[f"{pages}/debug/queue"]
     assert not [file for file, content in files.items() if token.read_bytes().strip() in content]
-
-
-async def test_top_has_the_metrics_of_a_manager_that_asks_for_no_token(cluster: Deployed) -> None:
-    metrics = {"bindAddress": ":8443", "secureServing": True, "auth": {"enabled": False}}
-    await cluster.apply(configured(rendered("standalone"), metrics=metrics))
-    await restarted(cluster)
-    await cluster.admits()
-    await cluster.create(trainjob("another", trainer={"command": ["true"]}))
-    await cluster.completed("another")
-    (manager,) = (await top(cluster))["managers"]
-    assert not manager.get("metricsUnreadable")
-    assert manager["reconciles"] > 0
-
-
-async def top(cluster: Deployed) -> JsonObject:
-    done = await trainmaster("top", "-o", "json", "--kubeconfig", str(cluster.kubeconfig), cwd=cluster.home)
-    assert (done.code, done.err) == (0, "")
-    found: JsonObject = json.loads(done.out)
-    return found
 
 
 async def bundle(cluster: Deployed, *words: str) -> tuple[dict[str, bytes], JsonObject]:

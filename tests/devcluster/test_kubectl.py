@@ -139,8 +139,8 @@ async def test_run_and_what_only_a_real_cluster_can_do(kubectl: Kubectl, devclus
     await kubectl("run", "p", "--image=busybox", "--restart=Never")
     assert devcluster_server.api.get(PODS, "default", "p")["spec"]["containers"][0]["image"] == "busybox"
     assert (await kubectl("get", "pods", "--no-headers")).split()[:3] == ["p", "0/1", "Pending"]
-    refused = await kubectl("exec", "p", "--", "ls", code=1)
-    assert "does not implement the exec subresource of pods" in refused
+    refused = await kubectl("attach", "p", code=1)
+    assert "does not implement the attach subresource of pods" in refused
 
 
 async def test_generators(kubectl: Kubectl, devcluster_server: Environment, tmp_path: Path) -> None:

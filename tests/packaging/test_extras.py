@@ -128,7 +128,7 @@ def installed(tmp_path: Path) -> Installation:
 def test_what_only_laptops_need_is_no_dependency_of_the_controller() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     local = {re.split(r"[<>=; ]", requirement)[0] for requirement in project["optional-dependencies"]["local"]}
-    assert local == {"cel-expr-python", "jsonpatch", "jsonpointer", "pathspec", "rich"}
+    assert local == {"cel-expr-python", "jsonpatch", "jsonpointer", "pathspec", "py-spy", "rich"}
     assert not needed() & {*local, "hatchling", "pip", "setuptools"}
 
 

@@ -57,24 +57,23 @@ async def explained(
 
 
 async def _told_alike(home: Path, name: str, namespace: str) -> None:
-    """Wait until nothing that is said of a job contradicts anything else: its state, its first cause, its restarts.
+    """Wait until tables say of a job what explain says: its state, its restarts, and no cause that it does not know.
 
-    Tables look at no events, so they may know of no cause; what they name is the first one.
+    They look at less, so the first cause may be another one or none.
     """
-    told: dict[str, tuple[str, str, str]] = {}
+    told: dict[str, Any] = {}
 
     async def agree() -> bool:
         said = await explanation(home, name, namespace)
-        cause = said["causes"][0]["cause"] if said["causes"] else "-"
-        told["explain"] = (said["state"]["name"], cause, str(said["restarts"]))
+        told["explain"] = said["state"]["name"], str(said["restarts"]), [each["cause"] for each in said["causes"]]
         listed = (await trainmaster("list", "-n", namespace, cwd=home)).out.splitlines()[1:]
-        cells = next(line.split() for line in listed if line.split()[1] == said["job"]["name"])
-        told["list"] = (cells[2], cells[3], cells[5])
+        cells = [cells for cells in map(str.split, listed) if cells[1] == said["job"]["name"]]
         shown = json.loads((await trainmaster("top", "--once", "-o", "json", "-n", namespace, cwd=home)).out)
-        row = next(each for each in shown["jobs"] if each["name"] == said["job"]["name"])
-        told["top"] = (row["state"], row["cause"] or "-", str(row["restarts"]))
-        causes = {cause for _, cause, _ in told.values() if cause != "-"}
-        return len({(state, restarts) for state, _, restarts in told.values()}) == len(causes | {cause}) == 1
+        rows = [each for each in shown["jobs"] if each["name"] == said["job"]["name"]]
+        told["list"] = [(each[2], each[5], each[3].strip("-")) for each in cells]
+        told["top"] = [(each["state"], str(each["restarts"]), each["cause"] or "") for each in rows]
+        state, restarts, causes = told["explain"]
+        return all(each[:2] == (state, restarts) and each[2] in ("", *causes) for each in told["list"] + told["top"])
 
     try:
         await until(agree)

@@ -191,7 +191,7 @@ KNOWN: Final[Sequence[KnownWords]] = (
         r"|waiting for clients|clients joined|client socket has (?:timed out|failed to connect)|wait timeout after \d+"
         r"|RuntimeError: Socket Timeout|DistStoreError|DistNetworkError.{0,80}time"
         r"|gloo.{0,200}(?:timed? ?out|connect failure|connectFullMesh failed)"
-        r"|(?:jax|xla).{0,300}DEADLINE_EXCEEDED|coordination service.{0,120}(?:unavailable|timed|error)|RegisterTask"
+        r"|(?:jax|xla).{0,300}DEADLINE_EXCEEDED|coordination service.{0,120}(?:unavailable|timed|error)"
         r"|(?:orte|prte|orted).{0,120}lost|unable to reliably start one or more daemons"
         r"|ssh: connect to host .{1,200}: (?:connection|operation) (?:timed out|refused)"
         r"|(?:connect|bootstrap).{0,40}tracker.{0,80}(?:time|fail)|failed to (?:connect to|bootstrap).{0,60}tracker",
