@@ -20,7 +20,7 @@ from support.debian import program
 from support.embedded import embedded
 from support.machine import FOUND
 from support.running_jobs import all_ended, job, jobs, logs, succeeded
-from support.training import ended, found, pods, until
+from support.training import ended, log_of, until
 from support.training import logs as trainjob_logs
 
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -93,9 +93,11 @@ async def train(client: KubeClient, *objects: JsonObject) -> None:
         await client.create({"ConfigMap": CONFIGMAPS, "TrainJob": TRAINJOBS}.get(obj["kind"], RUNTIMES), obj)
 
 
-def ranks(printed: str) -> list[tuple[str, str]]:
-    """Return which ranks have summed up the numbers of all four, each with its node."""
-    return sorted(re.findall(r"rank (\d) of 4 on (\S+): .*\b6$", printed, re.MULTILINE))
+def nodes_of_ranks(printed: str) -> list[str]:
+    """Return the nodes on which the four ranks have summed up their numbers; each rank has said so once."""
+    told = re.findall(r"rank (\d) of 4 on (\S+): (?:everybody makes )?6(?!\d)", printed)
+    assert sorted(rank for rank, _ in told) == ["0", "1", "2", "3"], printed
+    return sorted(node for _, node in told)
 
 
 @pytest.mark.parametrize("as_node", [False, True], ids=["apart", "node"])
@@ -116,7 +118,7 @@ async def test_the_ranks_of_a_trainjob_meet(
     printed = "".join(await trainjob_logs(client, name))
     assert condition["type"] == "Complete", (condition, printed)
     nodes = [f"{name}-node-0-0", f"{name}-{'launcher-0-0' if as_node else 'node-0-1'}"]
-    assert ranks(printed) == [(str(rank), nodes[rank // 2]) for rank in range(4)]
+    assert nodes_of_ranks(printed) == sorted([*nodes, *nodes])
     assert printed.count("everybody makes") == 4
 
 
@@ -131,8 +133,8 @@ async def test_a_launcher_starts_ranks_by_kubectl(client: KubeClient) -> None:
     container["env"] = AS_ROOT
     await client.create(jobs("MPIJob"), asked)
     await succeeded(client, "MPIJob", "by-kubectl")
-    printed = (await logs(client, "by-kubectl"))["launcher"]
-    assert ranks(printed) == [(str(rank), f"by-kubectl-worker-{rank // 2}") for rank in range(4)]
+    printed = await log_of(client, "by-kubectl-launcher")
+    assert nodes_of_ranks(printed) == [f"by-kubectl-worker-{rank // 2}" for rank in range(4)]
 
     async def only_the_launcher_is_left() -> bool:
         selector = "training.kubeflow.org/job-name=by-kubectl"
@@ -173,7 +175,7 @@ async def test_a_launcher_starts_ranks_by_ssh(over_ssh: KubeClient, implementati
     await over_ssh.create(jobs("MPIJob"), asked)
     await succeeded(over_ssh, "MPIJob", name)
     printed = (await logs(over_ssh, name))["launcher"]
-    assert ranks(printed) == [(str(rank), f"{name}-worker-{rank // 2}") for rank in range(4)]
+    assert nodes_of_ranks(printed) == [f"{name}-worker-{rank // 2}" for rank in range(4)]
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
