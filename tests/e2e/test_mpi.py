@@ -1,11 +1,10 @@
-"""MPI that runs: mpirun starts ranks in the pods of a job, over SSH or by `kubectl exec`, and they sum up their numbers.
+"""mpirun starts ranks in the pods of a job, over SSH or by `kubectl exec`, and they sum up their numbers.
 
 Programs and packages of MPI are in an environment of their own for each implementation, as they would be in an image.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -15,11 +14,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import yaml
-from support.commands import client_of, trainmaster
+from support.commands import client_of
 from support.debian import program
 from support.embedded import embedded
 from support.machine import FOUND
-from support.running_jobs import all_ended, job, jobs, logs, succeeded
+from support.running_jobs import job, jobs, logs, succeeded
 from support.training import ended, log_of, until
 from support.training import logs as trainjob_logs
 
@@ -62,9 +61,7 @@ def programs(implementation: str) -> Path:
 def example(name: str, implementation: str) -> tuple[JsonObject, JsonObject, JsonObject]:
     """Return ConfigMap, runtime and TrainJob of the example, as they run on this machine, under another name."""
     text = EXAMPLE.read_text(encoding="utf-8").replace("/opt/mpi/bin", str(programs(implementation)))
-    config, runtime, trainjob = objects = list(
-        yaml.safe_load_all(text.replace("/usr/sbin/sshd", program("sshd")))
-    )
+    config, runtime, trainjob = objects = list(yaml.safe_load_all(text.replace("/usr/sbin/sshd", program("sshd"))))
     for obj in objects:
         obj["metadata"] = {"name": name, "namespace": "default"}
     trainjob["spec"]["runtimeRef"]["name"] = name
@@ -163,8 +160,7 @@ async def test_a_launcher_starts_ranks_by_ssh(over_ssh: KubeClient, implementati
     name = f"{implementation}-by-ssh"
     config, runtime, _ = example(name, implementation)
     worker, launcher = (
-        each["template"]["spec"]["template"]["spec"]
-        for each in runtime["spec"]["template"]["spec"]["replicatedJobs"]
+        each["template"]["spec"]["template"]["spec"] for each in runtime["spec"]["template"]["spec"]["replicatedJobs"]
     )
     launcher["containers"][0]["command"] = sums(implementation)
     launcher["containers"][0].setdefault("env", []).append({"name": "HYDRA_IFACE", "value": "lo"})

@@ -64,13 +64,13 @@ def test_a_launcher_waits_for_the_names_of_its_workers() -> None:
     assert [each["mountPath"] for each in waits["volumeMounts"]] == ["/etc/mpi"]
 
 
+@pytest.mark.defect("V1-B41")
 def test_open_mpi_of_both_generations_finds_its_hosts() -> None:
-    """Open MPI 5 takes no notice of the variables of Open MPI 4, and would start all ranks in the launcher."""
+    """V1-B41: Open MPI 5 takes no notice of the variables of Open MPI 4, and would start all ranks in the launcher."""
     over_ssh = environment(build_pod(mpijob(SSH, slotsPerWorker=2), "Launcher", 0))
     assert {name: value for name, value in over_ssh.items() if name.startswith("PRTE_")} == {
         "PRTE_MCA_prte_default_hostfile": "/etc/mpi/hostfile",
         "PRTE_MCA_prte_keep_fqdn_hostnames": "false",
-        "PRTE_MCA_prte_set_default_slots": "2",
         "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
     }
     by_kubectl = environment(build_pod(mpijob(), "Launcher", 0))

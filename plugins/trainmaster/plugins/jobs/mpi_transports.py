@@ -315,8 +315,6 @@ class KubectlExec:
 def _kubectl_environment(job: Job, container: JsonObject) -> Iterator[JsonObject]:
     yield env_value("OMPI_MCA_plm_rsh_agent", config_path(_KUBEXEC))
     yield env_value("OMPI_MCA_orte_default_hostfile", config_path(HOSTFILE))
-    yield env_value("PRTE_MCA_plm_ssh_agent", config_path(_KUBEXEC))
-    yield env_value("PRTE_MCA_prte_default_hostfile", config_path(HOSTFILE))
     if not launcher_has_gpu(job):
         yield from no_gpus()
     given = {each.get("name") for each in container.get("env") or []}
@@ -324,6 +322,9 @@ def _kubectl_environment(job: Job, container: JsonObject) -> Iterator[JsonObject
     for name, value in intel.items():
         if name not in given:
             yield env_value(name, value)
+    # Open MPI 5 takes no notice of those of Open MPI 4.
+    yield env_value("PRTE_MCA_plm_ssh_agent", config_path(_KUBEXEC))
+    yield env_value("PRTE_MCA_prte_default_hostfile", config_path(HOSTFILE))
 
 
 def _kubexec(container: str | None) -> str:
