@@ -119,6 +119,37 @@ async def test_the_ranks_of_a_trainjob_meet(
     assert printed.count("everybody makes") == 4
 
 
+LOSES_A_RANK = """
+import os, time
+from mpi4py import MPI
+if MPI.COMM_WORLD.rank == 3:
+    os.kill(os.getpid(), 9)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("implementation", "called", "words"),
+    [
+        ("openmpi", "OpenMPI", r"signal 9 ended rank 3 on node openmpi-killed-node-0-1"),
+        ("mpich", "MPICH", r"process \d+ on node mpich-killed-node-0-1.mpich-killed ended with exit code or signal 9"),
+    ],
+)
+async def test_a_rank_that_is_killed_ends_the_trainjob(
+    client: KubeClient, implementation: str, called: str, words: str
+) -> None:
+    name = f"{implementation}-killed"
+    config, runtime, trainjob = example(name, implementation)
+    runtime["spec"]["mlPolicy"]["mpi"]["mpiImplementation"] = called
+    command = [str(programs(implementation) / each) for each in ("mpirun", "python")]
+    env = [{"name": "HYDRA_IFACE", "value": "lo"}]
+    trainjob["spec"]["trainer"] = {"command": [*command, "-c"], "args": [LOSES_A_RANK], "env": env}
+    await train(client, config, runtime, trainjob)
+    condition = await ended(client, name)
+    assert condition["type"] == "Failed"
+    assert re.search(f"mpirun says: {words}", condition["message"]), condition
+
+
 @pytest.mark.kubectl
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
 async def test_a_launcher_starts_ranks_by_kubectl(client: KubeClient) -> None:

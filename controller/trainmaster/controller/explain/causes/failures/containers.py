@@ -34,7 +34,7 @@ from trainmaster.controller.explain.findings import (
 )
 from trainmaster.controller.explain.pods import condition_of, current_pods, has_succeeded
 from trainmaster.controller.explain.view import JobView, role_of
-from trainmaster.controller.last_words import last_words
+from trainmaster.controller.last_words import last_words, lost_by_mpirun
 from trainmaster.runtime.jsontree import JsonObject
 
 _INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
@@ -140,6 +140,8 @@ _KERNEL_SAYS: Final = re.compile(
 
 def _is_out_of_memory(failed: FailedContainer) -> bool:
     """Say whether a container that nobody called OOMKilled was killed for want of memory all the same."""
+    if lost_by_mpirun(failed.lines):
+        return False  # what was killed is a rank, as a rule of another container, and the exit code is its own
     killed = failed.failure.exit_code == _KILLED
     return any(_KERNEL_SAYS.search(line) for line in failed.lines) or (killed and bool(failed.memory_limit))
 
