@@ -19,8 +19,7 @@ from support.debian import program
 from support.embedded import embedded
 from support.machine import FOUND
 from support.running_jobs import job, jobs, logs, succeeded
-from support.training import ended, log_of, until
-from support.training import logs as trainjob_logs
+from support.training import ended, log_of, pods, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS, Resource
@@ -112,7 +111,8 @@ async def test_the_ranks_of_a_trainjob_meet(
         trainer["env"].append({"name": "HYDRA_IFACE", "value": "lo"})
     await train(client, config, runtime, trainjob)
     condition = await ended(client, name)
-    printed = "".join(await trainjob_logs(client, name))
+    (launcher,) = (pod for pod in await pods(client, name) if "-launcher-" in pod["metadata"]["name"])
+    printed = await log_of(client, launcher["metadata"]["name"])
     assert condition["type"] == "Complete", (condition, printed)
     nodes = [f"{name}-node-0-0", f"{name}-{'launcher-0-0' if as_node else 'node-0-1'}"]
     assert nodes_of_ranks(printed) == sorted([*nodes, *nodes])
@@ -166,9 +166,9 @@ async def test_a_launcher_starts_ranks_by_kubectl(client: KubeClient) -> None:
 
     async def only_the_launcher_is_left() -> bool:
         selector = "training.kubeflow.org/job-name=by-kubectl"
-        pods = (await client.list(PODS, "default", label_selector=selector))["items"]
+        left = (await client.list(PODS, "default", label_selector=selector))["items"]
         rules = (await client.get(ROLES, "default", "by-kubectl-launcher"))["rules"]
-        return [pod["metadata"]["name"] for pod in pods] == ["by-kubectl-launcher"] and len(rules) == 1
+        return [pod["metadata"]["name"] for pod in left] == ["by-kubectl-launcher"] and len(rules) == 1
 
     # Nobody may reach into pods of these names any more, whose they may be.
     await until(only_the_launcher_is_left)
