@@ -227,7 +227,7 @@ def _ssh_environment(job: Job) -> Iterator[JsonObject]:
 
 def _wait_for_hosts(launcher: JsonObject) -> JsonObject:
     """Return an init container of the launcher's own image, which a namespace that takes the launcher takes as well."""
-    alike = {key: copy_tree(launcher[key]) for key in _ALIKE if key in launcher}
+    alike: JsonObject = {key: copy_tree(launcher[key]) for key in _ALIKE if key in launcher}
     return {"name": "wait-for-workers", **alike, "command": ["sh", "-c", _HAS_NAMES], "volumeMounts": [config_mount()]}
 
 
