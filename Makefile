@@ -42,6 +42,7 @@ UPGRADE ?=
 VENV := .venv
 LOWEST := .venv-lowest
 HEAVY := .venv-heavy
+MPI := .cache/mpi/mpich/.ready .cache/mpi/openmpi/.ready
 BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-input --no-build-isolation
 PIP := $(BIN)/python $(PIP_INSTALL)
@@ -66,8 +67,8 @@ run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or 
 test: $(VENV)/.dev $(VENV)/.sdk ## Run the gate: the tests without processes and real clocks, and a smoke set
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not nightly' $(ARGS)
 
-test-nightly: $(VENV)/.dev $(VENV)/.deploy $(VENV)/.sdk $(VENV)/.examples $(VENV)/.frameworks ## Run all tests
-	@hack/debian_packages.sh --optional promtool prometheus chromium
+test-nightly: $(VENV)/.dev $(VENV)/.deploy $(VENV)/.sdk $(VENV)/.examples $(VENV)/.frameworks $(MPI) ## Run all tests
+	@hack/debian_packages.sh --optional promtool prometheus chromium sshd
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(NIGHTLY_WORKERS) --dist loadfile --ignore tests/sim/test_matrix.py $(ARGS)
 
 check: $(VENV)/.dev $(VENV)/.types $(VENV)/.deploy ## Lint, formatting, types, imports between the packages, generated files
@@ -193,4 +194,10 @@ $(HEAVY)/.ready: pyproject.toml $(LOCK)
 	@echo 'installing trainmaster, TensorFlow and PaddlePaddle'
 	@$(HEAVY)/bin/python $(PIP_INSTALL) -c $(LOCK) hatchling
 	@$(HEAVY)/bin/python $(PIP_INSTALL) -c $(LOCK) -e '.[$(EXTRAS)]' --group test --group generate --group heavy
+	@touch $@
+
+.cache/mpi/%/.ready: pyproject.toml $(LOCK)
+	@hack/make_venv.sh '$(PYTHON)' $(@D)
+	@echo 'installing mpi4py and $*'
+	@$(@D)/bin/python $(PIP_INSTALL) -c $(LOCK) mpi4py $*
 	@touch $@

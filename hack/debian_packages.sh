@@ -21,8 +21,9 @@ packages_of() {
     prometheus | promtool) echo prometheus ;;
     valgrind | vgdb) echo valgrind ;;
     chromium) echo chromium fontconfig-config fonts-dejavu-core ;;
+    sshd) echo openssh-server ;;
     *)
-      echo "hack/debian_packages.sh knows no program $1; it knows chromium, prometheus, promtool, valgrind and vgdb" >&2
+      echo "hack/debian_packages.sh knows no program $1; it knows chromium, prometheus, promtool, sshd, valgrind and vgdb" >&2
       exit 2
       ;;
   esac
@@ -32,6 +33,7 @@ packages_of() {
 path_of() {
   case $1 in
     chromium) echo usr/lib/chromium/chromium ;;
+    sshd) echo usr/sbin/sshd ;;
     *) echo "usr/bin/$1" ;;
   esac
 }
@@ -105,7 +107,9 @@ LD_LIBRARY_PATH="$libraries\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}" FONTCONFIG_F
   exec "\$root/$(path_of "$program")" "\$@"
 END
   chmod +x "$starter.new"
-  "$starter.new" --version < /dev/null > "$root/apt/version.log" 2>&1 || {
+  version=--version
+  [ "$program" != sshd ] || version=-V
+  "$starter.new" "$version" < /dev/null > "$root/apt/version.log" 2>&1 || {
     cat "$root/apt/version.log" >&2
     give_up "$program does not start"
   }

@@ -256,6 +256,54 @@ def test_without_an_exception_the_last_lines_are_told_that_fit() -> None:
     assert [last_words(each) for each in ("", "\n\n", "-----\n====\n", "\x1b[0m")] == [""] * 4
 
 
+OPEN_MPI = """\
+[t-node-0-0:00000] ***    and MPI will try to terminate your MPI job as well)
+--------------------------------------------------------------------------
+prterun noticed that process rank 3 with PID 21922 on node t-node-0-1 exited on
+signal 9 (Killed).
+--------------------------------------------------------------------------
+"""
+OPEN_MPI_DAEMON = """\
+Connection to t-node-0-1.t closed by remote host.
+------------------------------------------------------------
+A daemon failed to report back after being spawned. This could
+be due to several factors, including inability to find the
+daemon executable:
+
+  Local host:    t-launcher-0-0
+  Remote host:   t-node-0-1
+  Daemon exit status: 255
+
+This may also be caused by a firewall on the remote host.
+"""
+MPICH = """\
+=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
+=   PID 24327 RUNNING AT t-node-0-1.t
+=   EXIT CODE: 9
+=   CLEANING UP REMAINING PROCESSES
+[mpiexec@t-launcher-0-0] main (mpiexec.c:270): process manager error waiting for completion
+"""
+MPICH_NODE = """\
+Connection to t-node-0-1.t closed by remote host.
+[mpiexec@t-launcher-0-0] control_cb (pmiserv_cb.c:280): assert (!closed) failed
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (OPEN_MPI, "signal 9 ended rank 3 on node t-node-0-1"),
+        (OPEN_MPI_DAEMON, "its daemon on node t-node-0-1 did not start, or was lost"),
+        (MPICH, "process 24327 on node t-node-0-1.t ended with exit code or signal 9"),
+        (MPICH_NODE, "it has lost node t-node-0-1.t"),
+        (f"{OPEN_MPI}ValueError: my loss is NaN", None),
+    ],
+    ids=["rank", "node", "rank of MPICH", "node of MPICH", "own words"],
+)
+def test_mpirun_says_which_rank_or_node_it_lost(message: str, words: str | None) -> None:
+    assert last_words(message) == (f"mpirun says: {words}" if words else "ValueError: my loss is NaN")
+
+
 @pytest.mark.guarantee("M-11")
 def test_credentials_are_left_out_also_where_the_text_is_cut() -> None:
     secret = "s3cr3t-0123456789-" * 20

@@ -107,6 +107,17 @@ def test_a_cluster_may_name_its_interface_otherwise(implementation: str) -> None
     assert env(container(jobset(job, on), LAUNCHER))[name] == "net1"
 
 
+@pytest.mark.defect("B34")
+def test_open_mpi_5_finds_its_hosts() -> None:
+    """B34: it takes no notice of the variables of Open MPI 4, and started all ranks in the launcher."""
+    variables = env(container(jobset(trainjob(), mpi_runtime()), LAUNCHER))
+    assert {name: value for name, value in variables.items() if name.startswith("PRTE_")} == {
+        "PRTE_MCA_prte_default_hostfile": "/etc/mpi/hostfile",
+        "PRTE_MCA_prte_keep_fqdn_hostnames": "false",
+        "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
+    }
+
+
 @pytest.mark.defect("B8")
 @pytest.mark.parametrize("implementation", ["", None])
 def test_an_empty_implementation_is_the_default(implementation: str | None) -> None:

@@ -188,7 +188,7 @@ def expected_environment(
     """What V1 set, in the names of the JobSet."""
     wanted = {}
     for variable, value in seen.items():
-        if variable.startswith(("OMPI_", "I_MPI_")):
+        if variable.startswith(("OMPI_", "PRTE_", "I_MPI_")):
             continue  # these are of the way to the workers, which is ssh now
         if isinstance(value, dict):
             wanted[variable] = fields[value["fieldRef"]["fieldPath"]]

@@ -1,12 +1,14 @@
 """The last words of a container: what of the end of its log says why it failed. Pure.
 
 A termination message is the end of the log, 2 KB of it, where the pod asks for that. Of a Python program the line of
-the exception counts, wherever in it that stands: torchrun, for instance, adds a traceback and a table of its own.
+the exception counts, wherever in it that stands: torchrun, for instance, adds a traceback and a table of its own. Of
+mpirun it counts which rank or node it has lost: it tells that in a frame of advice.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from trainmaster.controller.redaction import redact
@@ -30,6 +32,15 @@ _OF_LAUNCHERS: Final = re.compile(r"(?:\S*\.)?ChildFailedError|subprocess\.Calle
 _ROOT_CAUSE: Final = re.compile(r"^(rank|exitcode)\s*: (-?\d{1,9})", re.MULTILINE)
 """In torchrun's table; the first failure that it saw stands last."""
 
+_OF_MPIRUN: Final = (
+    (r"process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)", r"signal \3 ended rank \1 on node \2"),
+    (r"PID (\d+) RUNNING AT (\S+) = EXIT CODE: (\d+)", r"process \1 on node \2 ended with exit code or signal \3"),
+    (r"A daemon failed to report back .*Remote host: (\S+)", r"its daemon on node \1 did not start, or was lost"),
+    (r"lost communication with a remote daemon\. .*Remote daemon: \S+ on node (\S+)", r"it has lost node \1"),
+    (r"Connection to (\S+) closed by remote host\. \[mpiexec@", r"it has lost node \1"),
+)
+"""What Open MPI and MPICH say of the rank or node that ended a job, in lines that are joined, and what it means."""
+
 _BEGINS_ANEW: Final = re.compile(r"Traceback \(most|[EWIF]\d{4} ")
 _RULE: Final = re.compile(r"[\W_]*")
 _SEPARATOR: Final = " | "
@@ -41,6 +52,8 @@ def last_words(message: str) -> str:
     raised = _exceptions(lines)
     if raised:
         return _cut(_SEPARATOR.join(line for _, line in raised[0]))
+    if lost := lost_by_mpirun(line for _, line in lines):
+        return _cut(f"mpirun says: {lost}")
     own, of_torchrun = _apart([line for _, line in lines])
     causes = ", ".join(f"{name} {value}" for name, value in _ROOT_CAUSE.findall("\n".join(of_torchrun))[-2:])
     if causes and not own:
@@ -51,6 +64,13 @@ def last_words(message: str) -> str:
             break
         said.insert(0, line)
     return _cut(_SEPARATOR.join(said))
+
+
+def lost_by_mpirun(lines: Iterable[str]) -> str:
+    """Return which rank or node mpirun has lost; empty if it does not say so."""
+    text = " ".join(" ".join(lines).split())
+    matches = ((re.search(pattern, text), meaning) for pattern, meaning in _OF_MPIRUN)
+    return next((found.expand(meaning) for found, meaning in matches if found), "")
 
 
 def exceptions(message: str) -> list[str]:

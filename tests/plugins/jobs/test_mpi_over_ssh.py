@@ -20,7 +20,7 @@ def test_ssh_needs_no_right() -> None:
     assert list(built(mpijob(SSH))) == ["Secret", "ConfigMap"]
     spec = build_pod(mpijob(SSH), "Launcher", 0)["spec"]
     assert "serviceAccountName" not in spec
-    assert "initContainers" not in spec
+    assert [each["name"] for each in spec["initContainers"]] == ["wait-for-workers"]
 
 
 def test_hosts_are_found_by_services_over_ssh() -> None:
@@ -50,6 +50,34 @@ def test_each_implementation_finds_hosts_in_its_words_over_ssh() -> None:
     assert env["NVIDIA_VISIBLE_DEVICES"] == ""
     files = next(each for each in pod["spec"]["volumes"] if each["name"] == "mpi-job-config")
     assert {each["key"] for each in files["configMap"]["items"]} == data.keys()
+
+
+def test_a_launcher_waits_for_the_names_of_its_workers() -> None:
+    """ssh gives up at once where a name does not exist, and workers get theirs with their addresses."""
+    context = {"allowPrivilegeEscalation": False}
+    container = {"name": "mpi", "image": "train:1", "securityContext": context, "command": ["mpirun", "train"]}
+    spec = build_pod(mpijob(SSH, launcher=replica(containers=[container])), "Launcher", 0)["spec"]
+    (waits,) = spec["initContainers"]
+    assert (waits["image"], waits["securityContext"]) == ("train:1", context)
+    assert 'getent hosts "$host"' in waits["command"][-1]
+    assert waits["command"][-1].endswith("< /etc/mpi/hostfile")
+    assert [each["mountPath"] for each in waits["volumeMounts"]] == ["/etc/mpi"]
+
+
+@pytest.mark.defect("V1-B41")
+def test_open_mpi_of_both_generations_finds_its_hosts() -> None:
+    """V1-B41: Open MPI 5 takes no notice of the variables of Open MPI 4, and would start all ranks in the launcher."""
+    over_ssh = environment(build_pod(mpijob(SSH, slotsPerWorker=2), "Launcher", 0))
+    assert {name: value for name, value in over_ssh.items() if name.startswith("PRTE_")} == {
+        "PRTE_MCA_prte_default_hostfile": "/etc/mpi/hostfile",
+        "PRTE_MCA_prte_keep_fqdn_hostnames": "false",
+        "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
+    }
+    by_kubectl = environment(build_pod(mpijob(), "Launcher", 0))
+    assert {name: value for name, value in by_kubectl.items() if name.startswith("PRTE_")} == {
+        "PRTE_MCA_plm_ssh_agent": "/etc/mpi/kubexec.sh",
+        "PRTE_MCA_prte_default_hostfile": "/etc/mpi/hostfile",
+    }
 
 
 def test_the_keys_are_made_once() -> None:

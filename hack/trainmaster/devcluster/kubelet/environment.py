@@ -137,6 +137,11 @@ def base_environment(
         # NCCL tells machines apart by their host names, which pods have of their own: it would go by sockets from one
         # to the other, in place of shared memory or from GPU to GPU.
         "NCCL_HOSTID": "trainmaster",
+        # Open MPI tells its peers addresses of the host. There listens what asks for any port; what asks for a certain
+        # one gets the address of its pod, where pods have their own, and IPv6 does not exist.
+        "OMPI_MCA_btl_tcp_port_min_v4": "0",
+        "OMPI_MCA_btl_tcp_disable_family": "6",
+        "PRTE_MCA_oob_tcp_disable_ipv6_family": "1",
     }
     if cache := _pip_cache(host):
         base["PIP_CACHE_DIR"] = cache

@@ -31,7 +31,7 @@ import site
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
@@ -335,7 +335,10 @@ class VolumeManager:
         if found is None and not source.get("optional"):
             raise CreateContainerError(CREATING, f'secret "{name}" not found')
         contents = decoded(found) if found else {}
-        yield from _selected(contents, source, mode=mode, kind="secret")
+        for file in _selected(contents, source, mode=mode, kind="secret"):
+            # All processes are of the user whose file it is. In a cluster it is root's, others read it as the group of
+            # the pod, and ssh minds such rights in files of its own user alone.
+            yield replace(file, mode=file.mode & 0o700)
 
     def _downward(self, source: JsonObject, mode: int) -> Iterator[VolumeFile]:
         for item in source.get("items") or ():

@@ -37,16 +37,18 @@ _PROGRAMS: Final = {"torch": ("torchrun", "torch"), "torchtune": ("tune", "torch
 _MODULES: Final = {"jax": "jax", "xgboost": "xgboost"}
 """By framework: the package that scripts import."""
 
-_SSH_SERVER: Final = Path("/usr/sbin/sshd")
-_SSH_CONFIGURATION: Final = Path("/home/mpiuser/.sshd_config")
-"""Of the images of Kubeflow Trainer; their runtimes name it."""
+_OF_IMAGES: Final = frozenset({"deepspeed", "mlx"})
+"""Frameworks whose runtimes name what is in the images of Kubeflow Trainer: an SSH server of the user mpiuser."""
+
+_SSH_CONFIGURATION: Final = "/home/mpiuser/.sshd_config"
+_MPI_GUIDE: Final = "examples/mpi (docs/guides/mpi.md)"
 
 
 def missing_for(runtime: JsonObject) -> str | None:
     """Say what a runtime needs that this machine does not have, and how to get it; None if nothing is missing."""
-    if (((runtime.get("spec") or {}).get("mlPolicy")) or {}).get("mpi"):
-        return _missing_for_mpi()
     framework = (runtime["metadata"].get("labels") or {}).get(FRAMEWORK_LABEL, "")
+    if framework in _OF_IMAGES and not Path(_SSH_CONFIGURATION).exists():
+        return f"needs {_SSH_CONFIGURATION}, for sshd, which its image has: take a runtime as in {_MPI_GUIDE}"
     if framework in _PROGRAMS:
         program, packages = _PROGRAMS[framework]
         # As pods search: what is in the environment of the cluster comes first.
@@ -56,15 +58,6 @@ def missing_for(runtime: JsonObject) -> str | None:
         package = _MODULES[framework]
         importlib.invalidate_caches()
         return None if importlib.util.find_spec(package) else f"needs {package}: {_install(package)}"
-    return None
-
-
-def _missing_for_mpi() -> str | None:
-    """Its nodes wait for the launcher with an SSH server, as a user of the image."""
-    if shutil.which("mpirun") is None:
-        return "needs mpirun and an SSH server, which its image has: use a cluster that runs containers"
-    if not (_SSH_SERVER.exists() and _SSH_CONFIGURATION.exists()):
-        return f"needs {_SSH_SERVER} with {_SSH_CONFIGURATION}, which its image has: use a cluster that runs containers"
     return None
 
 

@@ -27,7 +27,7 @@ from trainmaster.runtime.api.constants import (
 )
 from trainmaster.runtime.jobs.constants import REPLICA_TYPE_LABEL
 from trainmaster.runtime.jobs.interface import Grant, Job
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.listers import Listers, Watch
 from trainmaster.runtime.podspec import env_value, upsert_env, upsert_volume_mounts, upsert_volumes
 
@@ -46,6 +46,13 @@ _HYDRA_HOSTFILE: Final = "hydra_hostfile"
 
 _SSHD: Final = ("/usr/sbin/sshd", "-De")
 
+_HAS_NAMES: Final = f"""\
+command -v getent > /dev/null || exit 0
+while read -r host slots; do
+    until getent hosts "$host"; do echo "waiting for $host"; sleep 1; done
+done < {MPI_HOSTFILE_DIRECTORY}/{HOSTFILE}"""
+"""A name exists when its pod has an address. ssh waits for hosts that do not listen yet, and for no name."""
+
 KUBECTL_DELIVERY_IMAGE: Final = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
 
 _RBAC_GROUP: Final = "rbac.authorization.k8s.io"
@@ -59,6 +66,8 @@ _DELIVERY_RESOURCES: Final = {"cpu": "100m", "memory": "512Mi", "ephemeral-stora
 
 _SCRIPT_MODE: Final = 0o555
 _FILE_MODE: Final = 0o444
+
+_ALIKE: Final = ("image", "imagePullPolicy", "resources", "securityContext")
 
 _READ: Final = ("get", "list", "watch")
 
@@ -194,6 +203,7 @@ class OverSSH:
         given = {each.get("name") for each in container.get("env") or []}
         upsert_env(container, (each for each in _ssh_environment(job) if each["name"] not in given))
         upsert_volume_mounts(container, [key_mount(self._mount_path), config_mount()])
+        spec["initContainers"] = [*(spec.get("initContainers") or []), _wait_for_hosts(container)]
 
     def set_worker(self, job: Job, spec: JsonObject) -> None:
         """Give a worker keys, and let it run sshd if it is to run nothing else."""
@@ -213,6 +223,12 @@ def _ssh_environment(job: Job) -> Iterator[JsonObject]:
         yield from environment(implementation, path, slots(job))
     if not launcher_has_gpu(job):
         yield from no_gpus()
+
+
+def _wait_for_hosts(launcher: JsonObject) -> JsonObject:
+    """Return an init container of the launcher's own image, which a namespace that takes the launcher takes as well."""
+    alike: JsonObject = {key: copy_tree(launcher[key]) for key in _ALIKE if key in launcher}
+    return {"name": "wait-for-workers", **alike, "command": ["sh", "-c", _HAS_NAMES], "volumeMounts": [config_mount()]}
 
 
 def _main_container(job: Job, spec: JsonObject) -> JsonObject:
@@ -306,6 +322,9 @@ def _kubectl_environment(job: Job, container: JsonObject) -> Iterator[JsonObject
     for name, value in intel.items():
         if name not in given:
             yield env_value(name, value)
+    # Open MPI 5 takes no notice of those of Open MPI 4.
+    yield env_value("PRTE_MCA_plm_ssh_agent", config_path(_KUBEXEC))
+    yield env_value("PRTE_MCA_prte_default_hostfile", config_path(HOSTFILE))
 
 
 def _kubexec(container: str | None) -> str:

@@ -61,6 +61,10 @@ def environment(implementation: str, hostfile: str, slots: int) -> list[JsonObje
             "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
             "OMPI_MCA_orte_set_default_slots": slots,
             "OMPI_MCA_plm_rsh_args": _SSH_ARGUMENTS,
+            # Of Open MPI 5, which takes no notice of those, and compares hosts with its own name, without a domain.
+            "PRTE_MCA_prte_default_hostfile": hostfile,
+            "PRTE_MCA_prte_keep_fqdn_hostnames": "false",
+            "PRTE_MCA_plm_ssh_args": _SSH_ARGUMENTS,
         },
         INTEL_MPI: {
             "I_MPI_HYDRA_HOST_FILE": hostfile,

@@ -25,7 +25,14 @@ _SSHD: Final = ("/usr/sbin/sshd", "-De")
 _EXEC_FILES: Final = ("/etc/mpi/kubexec.sh", "/opt/kube/kubectl", "/etc/mpi/discover_hosts.sh")
 """What V1 puts into launchers, and a TrainJob does not."""
 
-_SET_BY_V1: Final = frozenset({"OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_default_hostfile"})
+_SET_BY_V1: Final = frozenset(
+    {
+        "OMPI_MCA_plm_rsh_agent",
+        "OMPI_MCA_orte_default_hostfile",
+        "PRTE_MCA_plm_ssh_agent",
+        "PRTE_MCA_prte_default_hostfile",
+    }
+)
 _HYDRA: Final = frozenset({"I_MPI_HYDRA_BOOTSTRAP", "I_MPI_HYDRA_BOOTSTRAP_EXEC"})
 
 

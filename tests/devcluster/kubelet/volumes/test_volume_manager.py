@@ -105,6 +105,13 @@ def test_secret_files_are_left_as_they_are(mounts: Mounts) -> None:
     assert (volume / "token").stat().st_mode & 0o777 == 0o400
 
 
+def test_secret_files_have_no_rights_for_a_group(mounts: Mounts) -> None:
+    """All processes are of the user who owns them, and ssh refuses a key of its user that others may read."""
+    items = [{"key": "token", "path": "id_rsa", "mode": 0o640}]
+    volume = mounts.mount(secret={"secretName": "keys", "items": items})
+    assert (volume / "id_rsa").stat().st_mode & 0o777 == 0o600
+
+
 def test_items_choose_place_and_mode(mounts: Mounts) -> None:
     items = [{"key": "other", "path": "deep/er/file", "mode": 0o600}]
     volume = mounts.mount(configMap={"name": "settings", "items": items})

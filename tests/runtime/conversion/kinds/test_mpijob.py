@@ -62,7 +62,8 @@ def test_a_launcher_with_a_gpu_is_a_host_too() -> None:
 
 def test_a_launcher_that_is_a_host_keeps_its_variables_and_resources_to_itself() -> None:
     """The TrainJob would give them to the workers, too."""
-    env = [{"name": "WHO", "value": "launcher"}, {"name": "OMPI_MCA_plm_rsh_agent", "value": "mine"}]
+    agents = {"OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"}
+    env = [{"name": "WHO", "value": "launcher"}, *({"name": name, "value": "mine"} for name in sorted(agents))]
     launcher = replicas(KIND, env=env, **GPU)
     worker = replicas(KIND, 1, env=[{"name": "WHO", "value": "worker"}], resources={"limits": {"nvidia.com/gpu": "4"}})
     conversion = converted(launcher, worker)
@@ -71,7 +72,7 @@ def test_a_launcher_that_is_a_host_keeps_its_variables_and_resources_to_itself()
     assert worked["env"] == [{"name": "WHO", "value": "worker"}]
     assert worked["resources"] == {"limits": {"nvidia.com/gpu": "4"}}
     assert {"name": "WHO", "value": "launcher"} in launched["env"]
-    assert "OMPI_MCA_plm_rsh_agent" not in [each["name"] for each in launched["env"]]
+    assert agents.isdisjoint(each["name"] for each in launched["env"])
     assert launched["resources"] == GPU["resources"]
 
 

@@ -75,6 +75,12 @@ def test_a_kill_without_any_trace_of_memory_and_the_memory_of_a_gpu_are_failures
     finding = only(failed(0, 137))
     assert finding.cause is Cause.CONTAINER_FAILED
     assert "often for want of memory" in finding.evidence[0].text
+    # mpirun ends with the signal that killed a rank, in another container.
+    finding = only(
+        failed(0, 137, "mpirun noticed that process rank 3 with PID 0 on node w1 exited on signal 9 (Killed)")
+    )
+    assert finding.cause is Cause.CONTAINER_FAILED
+    assert finding.evidence[1].text == "it said last: mpirun says: signal 9 ended rank 3 on node w1"
     # The memory of a gpu is another one.
     finding = only(failed(0, 1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."))
     assert finding.cause is Cause.CONTAINER_FAILED

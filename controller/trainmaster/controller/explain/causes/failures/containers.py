@@ -33,7 +33,7 @@ from trainmaster.controller.explain.findings import (
 )
 from trainmaster.controller.explain.pods import condition_of, current_pods, has_succeeded, last_failures
 from trainmaster.controller.explain.view import JobView, role_of
-from trainmaster.controller.last_words import failed_rank, last_words
+from trainmaster.controller.last_words import failed_rank, last_words, lost_by_mpirun
 from trainmaster.runtime.jsontree import JsonObject
 
 _KILLED: Final = 137
@@ -92,9 +92,10 @@ def cause_of_failure(failure: ContainerFailure, lines: Sequence[str] = ()) -> Ca
         return Cause.NODE_LOST
     if (first := _REASON.match(failure.message)) and first[0] in DISRUPTION_REASONS:
         return DISRUPTION_REASONS[first[0]]  # the reason of a pod that was taken away comes first
-    said = said_cause(lines or failure.message.splitlines())
+    told = lines or failure.message.splitlines()
+    said = None if lost_by_mpirun(told) else said_cause(told)  # what it lost is, as a rule, in another container
     # A kill that nobody explains, of a container that has a limit.
-    is_killed = failure.exit_code == _KILLED and bool(failure.memory_limit)
+    is_killed = failure.exit_code == _KILLED and bool(failure.memory_limit) and not lost_by_mpirun(told)
     if is_killed or (said is not None and said.cause is Cause.OUT_OF_MEMORY):
         return Cause.OUT_OF_MEMORY
     if failure.is_initial:
