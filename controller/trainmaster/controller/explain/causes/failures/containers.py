@@ -164,7 +164,7 @@ def _described(failed: FailedContainer, *, others: int) -> Evidence:
 
 
 def _said(failed: FailedContainer) -> list[Evidence]:
-    said = said_cause(failed.lines)
+    said = None if lost_by_mpirun(failed.lines) else said_cause(failed.lines)
     words = one_line(said.line) if said else last_words("\n".join(failed.lines))
     return [Evidence(_reference(failed), f"it said last: {words}")] if words else []
 
