@@ -16,9 +16,32 @@ CREATED = "2024-01-01T00:00:00Z"
 def job_status(name: str = "mnist", *, namespace: str = "default", **fields: Any) -> JobStatus:
     """A job of which only what is named is known."""
     status = JobStatus(FollowedJob(namespace, name, f"uid-of-{name}", CREATED))
+    set_conditions(status, fields.pop("conditions", {}))
+    set_failures(status, *fields.pop("failures", ()))
     for field, value in fields.items():
         setattr(status, field, value)
     return status
+
+
+def set_conditions(status: JobStatus, conditions: dict[str, JsonObject]) -> None:
+    """Have a job say this of itself."""
+    status.object = {"status": {"conditions": list(conditions.values())}}
+
+
+def set_failures(status: JobStatus, *failures: Failure) -> None:
+    """Have these containers of a job failed, in pods that are deleted by now."""
+    status.failures = list(failures)
+    status.past_pods = {each.failure.pod_uid: _failed_pod(each.failure) for each in failures}
+
+
+def _failed_pod(failure: ContainerFailure) -> JsonObject:
+    failed = pod("Failed", group="node" if failure.rank is not None else failure.container, index=failure.rank or 0)
+    failed["metadata"] |= {"name": failure.pod, "uid": failure.pod_uid, "creationTimestamp": "2023-12-31T23:59:59Z"}
+    failed["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] = str(failure.attempt)
+    ended = {"exitCode": failure.exit_code, "reason": failure.reason, "finishedAt": failure.at}
+    status = {"name": failure.container, "restartCount": failure.run, "state": {"terminated": ended}}
+    failed["status"]["containerStatuses"] = [status]
+    return failed
 
 
 def pods(*phases: str, group: str = "node", reason: str | None = None) -> dict[str, JsonObject]:
@@ -32,7 +55,8 @@ def pod(
     phase: str, *, group: str = "node", index: int = 0, reason: str | None = None, created: str = CREATED
 ) -> JsonObject:
     """A pod of a group."""
-    waiting = [{"name": "node", "state": {"waiting": {"reason": reason}}}] if reason and phase == "Pending" else []
+    states: JsonObject = {"Running": {"running": {}}} | ({"Pending": {"waiting": {"reason": reason}}} if reason else {})
+    statuses = [{"name": "node", "state": states[phase]}] if phase in states else []
     return {
         "metadata": {
             "name": f"mnist-{group}-0-{index}-x7k2p",
@@ -45,7 +69,7 @@ def pod(
             },
         },
         "spec": {"containers": [{"name": "node"}]},
-        "status": {"phase": phase, "containerStatuses": waiting},
+        "status": {"phase": phase, "containerStatuses": statuses},
     }
 
 
@@ -67,6 +91,7 @@ def failure(
             message="",
             at=at,
         ),
+        f"rank {rank}" if rank is not None else f"container {container}",
         lines,
     )
 

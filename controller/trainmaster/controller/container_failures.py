@@ -17,9 +17,17 @@ from trainmaster.controller.last_words import exceptions
 from trainmaster.runtime.api.constants import (
     ANCESTORS,
     COMPLETION_INDEX_ANNOTATION,
+    LAUNCHER,
     NODE,
     PET_NPROC_PER_NODE,
     TRAINER_ANCESTOR,
+)
+from trainmaster.runtime.jobs.constants import (
+    JOB_ROLE_LABEL,
+    MASTER_ROLE,
+    REPLICA_INDEX_LABEL,
+    REPLICA_TYPE_LABEL,
+    WORKER,
 )
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -292,6 +300,26 @@ def rank_of(pod: JsonObject) -> int | None:
     labels = pod["metadata"].get("labels") or {}
     index = labels.get(COMPLETION_INDEX_ANNOTATION) or labels.get(JOB_INDEX_LABEL) or "0"
     return int(index) if labels.get(REPLICATED_JOB_LABEL) == NODE and index.isdecimal() else None
+
+
+def node_of_replica(pod: JsonObject, *, has_master: bool) -> int | None:
+    """Return the number of the node that a pod of a job of `kubeflow.org/v1` is, the master first; None if it is none.
+
+    Args:
+        pod: The pod.
+        has_master: Whether the job has a master or chief besides its workers.
+    """
+    labels = pod["metadata"].get("labels") or {}
+    kind, index = str(labels.get(REPLICA_TYPE_LABEL, "")).lower(), labels.get(REPLICA_INDEX_LABEL) or "0"
+    if labels.get(JOB_ROLE_LABEL) == MASTER_ROLE and kind not in {LAUNCHER, WORKER.lower()}:
+        return 0
+    return int(index) + has_master if kind == WORKER.lower() and index.isdecimal() else None
+
+
+def log_container(pod: JsonObject) -> str:
+    """Return the container of a pod that trains, and whose log counts."""
+    names: list[str] = [container["name"] for container in pod["spec"]["containers"]]
+    return NODE if NODE in names else names[0]
 
 
 def ranks_of(pod: JsonObject, node: int) -> range | None:

@@ -82,6 +82,7 @@ class Recording:
 
     async def observe(self, *pods: JsonObject) -> None:
         for each in pods:
+            self.status.observe_pod(each)
             for reading in self._recorder.observe_pod(self.status, each):
                 await reading
 
@@ -113,7 +114,7 @@ async def test_a_failure_is_told_once_whatever_its_pod_says_later(recording: Rec
     assert recording.lines == [["loading", "ValueError: NaN"]]
 
 
-async def test_a_rank_of_a_v1_job_counts_its_master(recording: Recording) -> None:
+async def test_a_pod_of_a_v1_job_is_named_as_explain_names_it(recording: Recording) -> None:
     resource = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
     spec: JsonObject = {"pytorchReplicaSpecs": {"Master": {}, "Worker": {}}}
     recording.status = JobStatus(followed_job({"metadata": pod(1)["metadata"], "spec": spec}, resource))
@@ -121,7 +122,7 @@ async def test_a_rank_of_a_v1_job_counts_its_master(recording: Recording) -> Non
     labels = {"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": "1"}
     worker |= {"metadata": worker["metadata"] | {"labels": labels}, "spec": {"containers": [{"name": "pytorch"}]}}
     await recording.observe(worker)
-    assert recording.report.told == ["rank 2 failed: exit code 1; attempt 0, pod demo-node-0-1-abcde"]
+    assert recording.report.told == ["worker 1 failed: exit code 1; attempt 0, pod demo-node-0-1-abcde"]
 
 
 async def test_the_summary_tells_what_nobody_has_seen(recording: Recording) -> None:
@@ -214,9 +215,36 @@ async def test_of_two_in_one_second_the_one_that_lost_its_peer_is_not_the_first(
         "demo-node-0-1-abcde": "ValueError: my loss is NaN",
     }
     await recording.observe(pod(0, terminated()), pod(1, terminated()))
-    first = recording.status.first_failure
-    assert first is not None
+    first = recording.status.last_failures[0]
     assert first.lines == ["ValueError: my loss is NaN"]
+
+
+async def test_a_node_is_named_with_its_ranks(recording: Recording) -> None:
+    failed = pod(1, terminated())
+    environment = [{"name": "PET_NPROC_PER_NODE", "value": "2"}]
+    failed["spec"]["containers"] = [{"name": "node", "command": ["torchrun", "train.py"], "env": environment}]
+    await recording.observe(failed)
+    assert recording.report.told == [
+        "node 1 (ranks 2-3) failed: exit code 1; attempt 0, pod demo-node-0-1-abcde",
+    ]
+
+
+async def test_what_ended_the_job_is_no_failure_of_a_pod_that_was_replaced(recording: Recording) -> None:
+    """A pod of the Job was replaced and failed again; or its container was restarted, and another rank failed."""
+    status = recording.status
+    for each in (pod(1, terminated(3, at=5)), pod(1, terminated(4, at=9), suffix="fghij", created=6)):
+        await recording.observe(each)
+        status.forget_pod(each["metadata"]["uid"])
+    assert [each.text for each in status.last_failures] == [
+        "rank 1 failed: exit code 4; attempt 0, restart 1, pod demo-node-0-1-fghij"
+    ]
+    assert recording.report.told[-1] == status.last_failures[0].text
+    recording.status = status = JobStatus(status.job)
+    crashed = pod(0, containers=[container_status(BACKING_OFF, last=terminated(3, at=5))])
+    goes_on = pod(0, containers=[container_status(RUNNING, last=terminated(3, at=5), restarts=1)])
+    for each in (crashed, goes_on, pod(1, terminated(4, at=9))):
+        await recording.observe(each)
+    assert [each.who for each in status.last_failures] == ["rank 1"]
 
 
 async def test_torchrun_hides_how_the_program_ended(recording: Recording) -> None:

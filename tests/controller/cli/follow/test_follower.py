@@ -165,8 +165,7 @@ async def test_a_job_that_has_ended_is_told_with_its_logs(mine: Team) -> None:
     assert reporter.tracked <= {f"{mine.name}/ended"}
     [status] = follower.jobs
     assert (status.outcome, status.nodes, status.restarts) == ("Failed", 2, 0)
-    first = status.first_failure
-    assert first is not None
+    first = status.last_failures[0]
     assert (first.failure.rank, first.failure.exit_code, first.lines) == (1, 1, ["11", "12", "13", "14"])
     assert status.job.created <= str(status.started) <= str(status.ended)
     _, reporter = await follow(ranks={1}, tail_lines=2)

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from support.followed_jobs import condition, failure, job_status, pod, pods
+from support.followed_jobs import (
+    condition,
+    failure,
+    job_status,
+    pod,
+    pods,
+    set_conditions,
+    set_failures,
+)
 
 from trainmaster.controller.cli.follow.frame import ASCII, UNICODE, Glyphs, frame
 from trainmaster.controller.cli.follow.job_status import JobStatus
@@ -87,7 +95,7 @@ def troubled() -> JobView:
 def test_a_job_in_40_80_and_200_columns() -> None:
     assert rows(troubled()) == [
         " 70%|#######   | 70/100 [00:12<00:05,  3.61it/s]",
-        "⠋ mnist  Running  1:23  1 restart",
+        "⠋ mnist  Waiting  1:23  1 restart",
         "  ━━━━━━━━━━━─────────────   47%  epoch 5/10  70/100  1:34 left  loss 0.31",
         "  dataset-initializer  1/1 done",
         "  node                 3/4 running, 1 ImagePullBackOff",
@@ -95,7 +103,7 @@ def test_a_job_in_40_80_and_200_columns() -> None:
     ]
     assert rows(troubled(), columns=40) == [
         " 70%|#######   | 70/100 [00:12<00:05, …",
-        "⠋ mnist  Running  1:23  1 restart",
+        "⠋ mnist  Waiting  1:23  1 restart",
         "  ━━━━━━───────   47%  epoch 5/10",
         "  dataset-initializer  1/1 done",
         "  node                 3/4 running, 1 …",
@@ -106,7 +114,7 @@ def test_a_job_in_40_80_and_200_columns() -> None:
     )
     drawn = rows(troubled(), glyphs=ASCII)
     assert drawn[1:3] == [
-        "| mnist  Running  1:23  1 restart",
+        "| mnist  Waiting  1:23  1 restart",
         "  ###########-------------   47%  epoch 5/10  70/100  1:34 left  loss 0.31",
     ]
     assert "".join(drawn).isascii()
@@ -143,11 +151,11 @@ def sweep() -> list[JobView]:
         name = f"sweep-{number:02}"
         status = job_status(name, pods=pods("Running", "Running"), nodes=2)
         if number % 6 == 0:
-            status.conditions = condition("Complete")
+            set_conditions(status, condition("Complete"))
         elif number == 1:
-            status.conditions = condition("Failed")
+            set_conditions(status, condition("Failed"))
         elif number == 2:
-            status.failures = [failure("ValueError: my loss is NaN")]
+            set_failures(status, failure("ValueError: my loss is NaN"))
         elif number > 25:
             status.pods = {}
         found.append(view(status, name, elapsed=60.0 + number, fraction=number / 30, what=f"epoch {number}/30"))
@@ -159,12 +167,12 @@ def test_thirty_jobs_take_half_of_the_terminal_and_a_few_are_shown_in_full() -> 
     assert len(drawn) == 12
     assert drawn[0] == "⠋ sweep-02  Running  1:02  rank 1 failed: ValueError: my loss is NaN (exit cod…"
     assert drawn[1] == "⠋ sweep-03  Running  1:03  ━─────────   10%  epoch 3/30  2/2 running"
-    assert drawn[-1] == "… 19 more: 9 Running, 5 Complete, 4 Pending, 1 Failed"
+    assert drawn[-1] == "… 19 more: 9 Running, 5 Complete, 4 Waiting, 1 Failed"
     drawn = rows(*sweep(), columns=40)
     assert drawn[0] == "⠋ sweep-02  Running  1:02  rank 1 fail…"
     assert drawn[1] == "⠋ sweep-03  Running  1:03  ──────   10%"
-    assert drawn[-1] == "… 19 more: 9 Running, 5 Complete, 4 Pe…"
-    assert rows(*sweep(), lines=3) == ["… 30 jobs: 20 Running, 5 Complete, 4 Pending, 1 Failed"]
+    assert drawn[-1] == "… 19 more: 9 Running, 5 Complete, 4 Wa…"
+    assert rows(*sweep(), lines=3) == ["… 30 jobs: 20 Running, 5 Complete, 4 Waiting, 1 Failed"]
     assert rows(view(), lines=1) == ["⠋ mnist  Running  2/2 running"]
     # A few jobs are shown in full if there is room.
     three = [view(job_status(name, pods=pods("Running"), nodes=1), name) for name in "abc"]
@@ -190,10 +198,23 @@ def test_control_characters_of_a_job_do_not_get_into_the_display() -> None:
 
 
 def test_a_job_is_in_the_state_that_matters_most() -> None:
-    assert job_status().state == "Pending"
-    assert job_status(pods=pods("Running")).state == "Running"
+    """The words are those of `trainmaster list`."""
+    assert job_status().state == "Waiting"
+    ready, crashed = pod("Running"), pod("Running")
+    last = {"terminated": {"exitCode": 1, "finishedAt": "2024-01-01T00:00:05Z"}}
+    backing_off = {
+        "name": "node",
+        "restartCount": 1,
+        "lastState": last,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+    }
+    crashed["status"]["containerStatuses"] = [backing_off]
+    assert job_status(pods={"0": ready}).state == "Running"
+    assert job_status(pods={"0": ready} | pods("Pending", group="late")).state == "Waiting"
+    assert job_status(pods={"0": crashed}).state == "Restarting"
+    assert job_status(pods={"0": crashed}, conditions=condition("ContainerFailed")).state == "ContainerFailed"
     assert job_status(conditions=condition("Blocked")).state == "Blocked"
-    assert job_status(conditions=condition("Blocked") | condition("Suspended")).state == "Suspended"
+    assert job_status(conditions=condition("Blocked") | condition("Suspended")).state == "Blocked"
     assert job_status(conditions=condition("Suspended") | condition("Failed")).state == "Failed"
     assert job_status(deleted=True).state == "Deleted"
     assert job_status(conditions=condition("Complete"), deleted=True).state == "Complete"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import eventually
-from support.followed_jobs import condition, failure, job_status, numbered, pods
+from support.followed_jobs import condition, failure, job_status, numbered, pods, set_failures
 from support.terminals import Terminal, shown
 
 from trainmaster.controller.cli.follow.job_status import JobStatus
@@ -66,7 +66,7 @@ async def test_nothing_of_the_display_ever_gets_into_the_scrollback(terminal: Te
         for first in range(0, 600, 50):
             status = running()
             if first % 100:
-                status.failures = []
+                set_failures(status)
             reporter.show([status] * (first // 50 % 4 + 1))
             reporter.log(lines[first : first + 50], job=JOB)
             await shown(terminal, f"line {first + 49} end")

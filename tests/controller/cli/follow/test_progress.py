@@ -32,6 +32,7 @@ COUNTERS = {
     "mnist |  45%|████▌     | 45/100 [00:12<00:15,  3.61it/s]": Reading(done=45, total=100, remaining=15),
     "mnist | [12/100] loss 0.3": Reading(done=12, total=100),
     "mnist rank 0 | [12/100] loss 0.3": Reading(done=12, total=100),
+    "node 0 (ranks 0-3) | [12/100] loss 0.3": Reading(done=12, total=100),
     "rank 0 |  45/100 [============>.................] - ETA: 3s": Reading(done=45, total=100),
     "[default0]:[12/100] loss 0.3": Reading(done=12, total=100),
     # Lightning: tqdm, and rich, which tells the number of the last epoch

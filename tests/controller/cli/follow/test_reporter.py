@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 from support.failing_pods import pod
-from support.followed_jobs import condition, failure, job_status, numbered, pods
+from support.followed_jobs import condition, failure, job_status, numbered, pods, set_conditions, set_failures
 
 from trainmaster.controller.cli.follow.follower import make_reporter
 from trainmaster.controller.cli.follow.job_informers import Ownership, nodes_of
@@ -115,15 +115,16 @@ def test_a_job_that_is_complete_or_failed_says_who_why_and_what_to_do_next() -> 
     ]
     # A job that failed says who why and what to do next.
     status = failed()
-    status.failures.append(failure("gloo: connection reset", rank=0, at="2024-01-01T00:00:09Z"))
-    status.failures.append(failure(rank=None, exit_code=137, at="2024-01-01T00:00:09Z"))
+    later = "2024-01-01T00:00:09Z"
+    others = [failure("gloo: connection reset", rank=0, at=later), failure(rank=None, exit_code=137, at=later)]
+    set_failures(status, *status.failures, *others)
     assert told(status) == [
         "TrainJob default/mnist: Failed after 1:23: JobSetFailed: jobset failed",
         "  rank 1 failed: exit code 1; attempt 0, pod mnist-node-0-1-x7k2p",
         "  its last lines:",
         "  | Traceback (most recent call last):",
         "  | ValueError: my loss is NaN",
-        "  after it failed: rank 0 (exit code 1), container dataset-initializer (exit code 137)",
+        "  after it failed: container dataset-initializer (exit code 137), rank 0 (exit code 1)",
         "  logs:   trainmaster logs mnist --all",
         "  again:  trainmaster restart mnist",
         "  delete: trainmaster delete mnist",
@@ -135,19 +136,19 @@ def test_what_a_condition_tells_of_the_failure_is_told_once() -> None:
     message = (
         "jobset failed; attempt 0, restart 1: rank 1 (pod a, container node) failed with exit code 1: my loss is NaN"
     )
-    status.conditions = condition("Failed", at=ENDED, reason="FailedJobs", message=message)
+    set_conditions(status, condition("Failed", at=ENDED, reason="FailedJobs", message=message))
     assert told(status)[0] == "TrainJob default/mnist: Failed after 1:23: FailedJobs: jobset failed"
-    status.failures = []
+    set_failures(status)
     assert told(status)[0] == f"TrainJob default/mnist: Failed after 1:23: FailedJobs: {message}"
     # Lines that were printed are not printed again.
-    status.failures = [replace(failure("ValueError"), seen=True)]
+    set_failures(status, replace(failure("ValueError"), seen=True))
     assert told(status)[1:3] == [
         "  rank 1 failed: exit code 1; attempt 0, pod mnist-node-0-1-x7k2p",
         "  logs:   trainmaster logs mnist --all",
     ]
     # Without a failure that was seen the condition tells.
     status = failed()
-    status.failures = []
+    set_failures(status)
     assert told(status)[:2] == [
         "TrainJob default/mnist: Failed after 1:23: JobSetFailed: jobset failed",
         "  logs:   trainmaster logs mnist --all",
@@ -157,18 +158,19 @@ def test_what_a_condition_tells_of_the_failure_is_told_once() -> None:
 def test_attempts_are_counted_and_who_failed_again_and_again_is_named_once() -> None:
     status = failed()
     status._restarts = 2
-    status.failures = [failure("one", attempt=0), failure("three", attempt=2, at="2024-01-01T00:00:09Z")]
+    set_failures(status, failure("one", attempt=0), failure("three", attempt=2, at="2024-01-01T00:00:09Z"))
     lines = told(status)
     assert lines[0].startswith("TrainJob default/mnist: Failed after 1:23, 2 restarts: ")
     assert lines[1] == "  rank 1 failed: exit code 1; attempt 2, pod mnist-node-0-1-x7k2p"
     assert lines[3] == "  | three"
     # A rank that failed in place again and again is named once.
     status = failed()
-    status.failures = [failure(run=run, at=f"2024-01-01T00:00:0{run}Z") for run in range(3)]
+    set_failures(status, *(failure(run=run, at=f"2024-01-01T00:00:0{run}Z") for run in range(3)))
     assert not [line for line in told(status) if "after it failed" in line]
     # Many that failed are counted.
     status = failed()
-    status.failures += [failure(rank=rank, at="2024-01-01T00:00:09Z") for rank in range(2, 40)]
+    later = [failure(rank=rank, at="2024-01-01T00:00:09Z") for rank in range(2, 40)]
+    set_failures(status, *status.failures, *later)
     (line,) = [line for line in told(status) if "after it failed" in line]
     assert line.endswith("rank 6 (exit code 1) and 33 more")
 
@@ -177,7 +179,7 @@ def test_what_can_be_done_depends_on_the_state() -> None:
     # A job that goes on can be followed again.
     status = job_status(pods=pods("Running", "Pending"), nodes=2)
     assert told(status) == [
-        "TrainJob default/mnist: still Running, 1/2 running, 1 pending",
+        "TrainJob default/mnist: still Waiting, 1/2 running, 1 pending",
         "  logs:   trainmaster logs mnist --all",
         "  follow: trainmaster attach mnist",
         "  delete: trainmaster delete mnist",
@@ -224,7 +226,7 @@ def test_of_many_jobs_little_is_told() -> None:
         *[complete(name) for name in numbered("job", 50)], *[job_status(name) for name in numbered("late", 50)]
     )
     assert lines[0] == "50 of 100 jobs: Complete"
-    assert lines[11] == "and 40 more jobs: 40 Pending"
+    assert lines[11] == "and 40 more jobs: 40 Waiting"
     # Of many failures three are explained.
     lines = told(*[failed(name) for name in numbered("job", 5)])
     assert lines.count("  its last lines:") == 3

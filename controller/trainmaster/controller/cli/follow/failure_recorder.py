@@ -19,10 +19,11 @@ from typing import Any, Final
 
 from trainmaster.controller.cli.follow.failures import Failure, RunTimes, attempt_of, run_of, without_report
 from trainmaster.controller.cli.follow.job_logs import JobLogs
-from trainmaster.controller.cli.follow.job_status import JobStatus, main_container
+from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.pod_logs import last_lines
 from trainmaster.controller.cli.follow.reporter import Reporter
-from trainmaster.controller.container_failures import ContainerFailure, container_failures
+from trainmaster.controller.container_failures import ContainerFailure, container_failures, log_container
+from trainmaster.controller.explain.view import role_of
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -71,9 +72,7 @@ class FailureRecorder:
     def observe_pod(self, status: JobStatus, pod: JsonObject) -> list[asyncio.Task[None]]:
         """Record what the pod tells of failures that are new; returns what is still being read about them."""
         reading = []
-        for found in container_failures(pod):
-            trains = found.container == main_container(pod)
-            failure = replace(found, rank=status.job.rank(pod)) if trains else found
+        for failure in container_failures(pod):
             run = run_of(failure, pod)
             key = failure.pod_uid, failure.container, run.since, failure.at
             if key in self._seen or failure.stopped:
@@ -81,8 +80,10 @@ class FailureRecorder:
             self._seen.add(key)
             attempt = status.job.key, attempt_of(failure)
             count = self._counts[attempt] = self._counts.get(attempt, 0) + 1
-            message = failure.message.strip().splitlines()
-            kept = Failure(failure, message)
+            if count <= _REPORTED_AT_MOST:
+                failure = replace(failure, run=failure.run + status.pods_before(pod))  # noqa: PLW2901 - the same failure
+            who = role_of(pod) if failure.container == log_container(pod) else f"container {failure.container}"
+            kept = Failure(failure, who, failure.message.strip().splitlines())
             status.failures.append(kept)
             status.failures.sort(key=lambda each: each.failure.order)
             if count <= _REPORTED_AT_MOST:
@@ -95,7 +96,9 @@ class FailureRecorder:
         failure = kept.failure
         if lines := await self._last_lines(status, failure, run):
             kept.lines = without_report(lines)
-            kept.seen = self._reporter.is_mixed and self._logs.passes_on(failure) and len(kept.lines) == len(lines)
+            is_passed_on = self._reporter.is_mixed and self._logs.passes_on(failure)
+            told = self._told.get(status.job.key, {})
+            kept.seen = (is_passed_on and len(kept.lines) == len(lines)) or _alike(kept) in told
         self._changed()
         if await self._goes_on() or failure.attempt < max(each.failure.attempt for each in status.failures):
             self._reporter.report(self._title(status) + kept.text, bad=True)
@@ -125,8 +128,7 @@ class FailureRecorder:
         if not lines or self._logs.passes_on(kept.failure):
             return
         kept.seen = True
-        told = self._told.setdefault(status.job.key, {})
-        alike = tuple(_ALIKE.sub("#", line) for line in lines)
+        told, alike = self._told.setdefault(status.job.key, {}), _alike(kept)
         if alike in told:
             self._reporter.report(f"  it ended with the same lines as {told[alike]}")
             return
@@ -137,3 +139,8 @@ class FailureRecorder:
 
     def _title(self, status: JobStatus) -> str:
         return f"{status.job.title}: " if self._logs.is_prefixed else ""
+
+
+def _alike(kept: Failure) -> tuple[str, ...]:
+    """Return its last lines without the numbers in which they differ from run to run."""
+    return tuple(_ALIKE.sub("#", line) for line in kept.excerpt)

@@ -187,17 +187,14 @@ class Failure:
     """One run of a container that failed, with the end of its log."""
 
     failure: ContainerFailure
+    who: str
+    """What failed: a node with its ranks, what else a pod is of its job, or a container beside these."""
+
     lines: Sequence[str]
     """The last lines of its log; empty if there are none, or if they could not be read any more."""
 
     seen: bool = False
     """Whether they were printed already, and nothing since that would hide them."""
-
-    @property
-    def who(self) -> str:
-        """What failed: a rank, or a container that is none."""
-        failure = self.failure
-        return f"container {failure.container}" if failure.rank is None else f"rank {failure.rank}"
 
     @property
     def text(self) -> str:

@@ -27,7 +27,6 @@ from trainmaster.controller.cli.follow.job_logs import JobLogs
 from trainmaster.controller.cli.follow.job_status import (
     DELETED,
     GOOD,
-    USUAL,
     FollowedJob,
     JobStatus,
     job_name_of,
@@ -190,7 +189,7 @@ class Follower:
         else:
             fields = JobFields(job)
             before = status.conditions
-            status.conditions = {kind: each for kind, each in fields.conditions.items() if kind not in USUAL}
+            status.object = job
             status.progress = fields.progress
             status.is_attended |= bool(job.get("status"))
             status.nodes = (job["spec"].get("trainer") or {}).get("numNodes") or status.nodes
@@ -216,7 +215,7 @@ class Follower:
         self._logs.observe_pod(status, pod)
         self._failures += self._recorder.observe_pod(status, pod)
         if is_deleted:
-            status.pods.pop(metadata["uid"], None)
+            status.forget_pod(metadata["uid"])
             self._logs.forget_pod(metadata["uid"])
         self._changed()
 

@@ -35,7 +35,7 @@ _STYLES: Final = {
     BLOCKED: "yellow",
     SUSPENDED: "yellow",
     UNKNOWN: "yellow",
-    WAITING: "yellow",
+    CONTAINER_FAILED: "yellow",
 }
 _WIDE_BAR: Final = 24
 _NARROW_BAR: Final = 10
@@ -154,7 +154,8 @@ class _Painter:
         moving = glyphs.spinner[self._tick % len(glyphs.spinner)]
         still = {FAILED: glyphs.wrong, DELETED: glyphs.wrong, SUSPENDED: glyphs.waiting}
         still |= dict.fromkeys(GOOD, glyphs.done)
-        mark = still.get(state, glyphs.attention if state in {BLOCKED, UNKNOWN, WAITING} else moving)
+        wants_attention = state in {BLOCKED, UNKNOWN} or WAITING in view.status.conditions
+        mark = still.get(state, glyphs.attention if wants_attention else moving)
         return Text(mark, style=_STYLES.get(state, ""))
 
     def _progress(self, view: JobView, width: int) -> list[Text]:
@@ -195,8 +196,8 @@ def _problems(status: JobStatus) -> list[tuple[str, str]]:
     for kind, condition in status.conditions.items():
         if kind not in {*GOOD, FAILED} and not (kind == CONTAINER_FAILED and status.failures):
             found.append((one_line(str(condition.get("message") or condition.get("reason") or kind)), "yellow"))
-    if (first := status.first_failure) is not None and status.outcome not in GOOD:
-        found.append((_told(first, status.restarts), "red"))
+    if status.outcome not in GOOD and (failures := status.last_failures):
+        found.append((_told(failures[0], status.restarts), "red"))
     return found
 
 
@@ -210,5 +211,5 @@ def _told(first: Failure, restarts: int) -> str:
 
 def _importance(status: JobStatus) -> int:
     if status.outcome is None:
-        return 0 if status.state != "Pending" or status.failures else 1
+        return 0 if status.state != WAITING or status.failures else 1
     return 3 if status.outcome in GOOD else 2

@@ -15,15 +15,15 @@ import re
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final
 
-from trainmaster.controller.cli.follow.job_status import JobStatus, container_attempt, main_container
+from trainmaster.controller.cli.follow.job_status import JobStatus, container_attempt
 from trainmaster.controller.cli.follow.pod_logs import KEPT_LINES, FollowedPod, LogLines, PodLog
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.container_failures import (
     REPLICATED_JOB_LABEL,
     ContainerFailure,
-    node_title,
-    ranks_of,
+    log_container,
 )
+from trainmaster.controller.explain.view import role_of
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.runtime.api.constants import LAUNCHER
 from trainmaster.runtime.jobs.constants import REPLICA_TYPE_LABEL
@@ -131,7 +131,7 @@ class JobLogs:
         if (followed := self._followed.get(uid)) is not None:
             followed.observe(pod)
             return
-        container, shown = main_container(pod), self._is_shown(status, pod)
+        container, shown = log_container(pod), self._is_shown(status, pod)
         if container_attempt(pod, container) is None or not (shown or self._is_kept(status, pod)):
             return
         lines, finish = self._lines_of(status, pod) if shown else (LogLines(is_tail=True), lambda: None)
@@ -203,7 +203,7 @@ class JobLogs:
         tracebacks = self._tracebacks.setdefault((key, rank), Tracebacks())
         several = (self._ranks is None or len(self._ranks) > 1) and rank is not None
         whose = [status.job.name] if self.is_prefixed else []
-        whose += [node_title(rank, ranks_of(pod, rank))] if several and rank is not None else []
+        whose += [role_of(pod)] if several else []
         prefix = f"{' '.join(whose)} | " if whose else ""
         # Of these the reporter may read how far the training is.
         job = key if rank in {None, 0} else ""

@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.runtime_reference import RuntimeReference, reference_of
-from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, RUNTIME_NOT_FOUND
+from trainmaster.controller.conditions import BLOCKED, RUNTIME_NOT_FOUND
 from trainmaster.controller.container_failures import (
     JOBSET_LABEL,
+    ContainerFailure,
     container_statuses,
-    first_failure,
     last_run,
+    log_container,
+    node_of_replica,
     rank_of,
     restart_attempt,
 )
-from trainmaster.controller.job_fields import Progress
+from trainmaster.controller.explain.pods import last_failures, places
+from trainmaster.controller.explain.state import state_of
+from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.job_fields import Progress, true_conditions
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, LAUNCHER, NODE, SUSPENDED
-from trainmaster.runtime.jobs.constants import (
-    CREATED,
-    JOB_NAME_LABEL,
-    JOB_ROLE_LABEL,
-    MASTER_ROLE,
-    REPLICA_INDEX_LABEL,
-    REPLICA_TYPE_LABEL,
-    RUNNING,
-    SUCCEEDED,
-    WORKER,
-)
+from trainmaster.runtime.api.constants import COMPLETE, FAILED
+from trainmaster.runtime.jobs.constants import CREATED, JOB_NAME_LABEL, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 
 DELETED: Final = "Deleted"
 GOOD: Final = (COMPLETE, SUCCEEDED)
 """The outcomes of jobs that did what they were made for."""
 
-USUAL: Final = (CREATED, RUNNING)
+_USUAL: Final = (CREATED, RUNNING)
 """Conditions of jobs of `kubeflow.org/v1` that say no more than their pods do."""
 
 UNKNOWN: Final = "Unknown"
@@ -82,11 +78,7 @@ class FollowedJob:
         """Return which node of the training a pod is; None if it is none."""
         if self.resource == TRAINJOBS:
             return rank_of(pod)
-        labels = pod["metadata"].get("labels") or {}
-        kind, index = str(labels.get(REPLICA_TYPE_LABEL, "")).lower(), labels.get(REPLICA_INDEX_LABEL) or "0"
-        if labels.get(JOB_ROLE_LABEL) == MASTER_ROLE and kind not in {LAUNCHER, WORKER.lower()}:
-            return 0
-        return int(index) + self.has_master if kind == WORKER.lower() and index.isdecimal() else None
+        return node_of_replica(pod, has_master=self.has_master)
 
 
 @dataclass(slots=True)
@@ -94,11 +86,14 @@ class JobStatus:
     """One job as far as it is known."""
 
     job: FollowedJob
-    conditions: dict[str, JsonObject] = field(default_factory=dict)
-    """The true ones, by type."""
+    object: JsonObject = field(default_factory=dict)
+    """The job as it was seen last."""
 
     pods: dict[str, JsonObject] = field(default_factory=dict)
     """By UID."""
+
+    past_pods: dict[str, JsonObject] = field(default_factory=dict)
+    """Those that were deleted, as they were seen last."""
 
     deleted: bool = False
 
@@ -129,7 +124,7 @@ class JobStatus:
         """Take the state of a pod."""
         self.pods[pod["metadata"]["uid"]] = pod
         self.is_attended = True
-        rank, run = self.job.rank(pod), container_attempt(pod, main_container(pod))
+        rank, run = self.job.rank(pod), container_attempt(pod, log_container(pod))
         if rank is None or run is None:
             return
         starts = self._starts.setdefault(rank, set())
@@ -139,23 +134,37 @@ class JobStatus:
         if (since := _started(pod)) is not None:
             self.started = min(self.started or since, since)
 
+    def forget_pod(self, uid: str) -> None:
+        """Take note that a pod was deleted."""
+        if (pod := self.pods.pop(uid, None)) is not None:
+            self.past_pods[uid] = pod
+
+    def pods_before(self, pod: JsonObject) -> int:
+        """Return how many pods had the place of a pod before it in its attempt."""
+        of_places = places([*self.past_pods.values(), *self.pods.values()])
+        return next((there.index(pod) for there in of_places if pod in there), 0)
+
+    @property
+    def conditions(self) -> dict[str, JsonObject]:
+        """The true ones, by type, without those that say no more than pods do."""
+        return {kind: each for kind, each in true_conditions(self.object).items() if kind not in _USUAL}
+
     @property
     def restarts(self) -> int:
         """How often the training was started anew: as a whole, by a new pod of a rank, or by a container in place."""
         return self._restarts
 
     @property
-    def first_failure(self) -> Failure | None:
-        """The most likely cause of what failed: the first failure of the last attempt that has one."""
-        last = max((each.failure.attempt for each in self.failures), default=0)
+    def last_failures(self) -> list[Failure]:
+        """Those that were not overcome, the most likely cause of the others first, as `trainmaster explain` has it."""
+        if not self.failures:
+            return []
+        kept = {_key(each.failure): each for each in self.failures}
         # What a program said last tells who lost a peer, and who was lost.
-        found = {
-            replace(each.failure, message=each.failure.message or "\n".join(each.lines)): each
-            for each in self.failures
-            if each.failure.attempt == last
-        }
-        first = first_failure(found)
-        return None if first is None else found[first]
+        logs = {(each.failure.pod_uid, each.failure.container): each.lines for each in self.failures}
+        pods = [*self.past_pods.values(), *self.pods.values()]
+        found = [failure for failure, _ in last_failures(replace(self.view, pods=pods, logs=logs))]
+        return [replace(kept[_key(each)], failure=each) for each in found if _key(each) in kept]
 
     @property
     def ended(self) -> str | None:
@@ -177,16 +186,16 @@ class JobStatus:
 
     @property
     def state(self) -> str:
-        """One word for what it is at."""
+        """One word for what it is at, as `trainmaster list` has it."""
         if outcome := self.outcome:
             return outcome
-        if self.unreachable:
-            return UNKNOWN
-        if SUSPENDED in self.conditions:
-            return SUSPENDED
-        if blocked := next((each for each in self.conditions if each != CONTAINER_FAILED), None):
-            return blocked
-        return "Running" if any(pod_phase(pod) == "Running" for pod in self.pods.values()) else "Pending"
+        return UNKNOWN if self.unreachable else state_of(self.view).word
+
+    @property
+    def view(self) -> JobView:
+        """What explanations take."""
+        job = {"kind": self.job.resource.kind, "metadata": {"creationTimestamp": self.job.created}, **self.object}
+        return JobView(job, now=datetime.now(UTC), pods=list(self.pods.values()))
 
 
 def followed_job(
@@ -215,10 +224,8 @@ def job_name_of(pod: JsonObject) -> str:
     return str(labels.get(JOBSET_LABEL) or labels.get(JOB_NAME_LABEL) or "")
 
 
-def main_container(pod: JsonObject) -> str:
-    """Return the container of a pod that trains."""
-    names: list[str] = [container["name"] for container in pod["spec"]["containers"]]
-    return NODE if NODE in names else names[0]
+def _key(failure: ContainerFailure) -> tuple[str, str, str]:
+    return failure.pod_uid, failure.container, failure.at
 
 
 def pod_phase(pod: JsonObject) -> str:
@@ -255,7 +262,7 @@ def container_attempt(pod: JsonObject, container: str) -> int | None:
 def _started(pod: JsonObject) -> str | None:
     """Return when the oldest run of the trainer's container that the pod still tells of started."""
     for status in container_statuses(pod):
-        if status["name"] == main_container(pod):
+        if status["name"] == log_container(pod):
             runs = [(status.get(name) or {}).get(how) or {} for name in ("lastState", "state") for how in _STARTED]
             return min((run["startedAt"] for run in runs if run.get("startedAt")), default=None)
     return None

@@ -21,8 +21,11 @@ from trainmaster.controller.kube.clock import seconds_between
 _READ_AT_MOST: Final = 600
 """Characters of a line; what tells of progress is short."""
 
-_PREFIX: Final = re.compile(r"^(?:(?:[a-z0-9.-]+ )?(?:rank \d+ )?\| |\[(?:default|rank)\d+\]:\s?)")
-"""Of which job or rank a line is, as we say it and as torchrun does."""
+_PREFIX: Final = re.compile(
+    r"^(?:(?:[a-z0-9.-]+ )?(?:(?:rank|node|master|chief|worker) \d+ (?:\(ranks \d+-\d+\) )?)?\| "
+    r"|\[(?:default|rank)\d+\]:\s?)"
+)
+"""Of which job, node or rank a line is, as we say it and as torchrun does."""
 
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]")
 

@@ -15,10 +15,9 @@ from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.job_status import GOOD, FollowedJob, JobStatus, pod_phase
 from trainmaster.controller.cli.output import plain
 from trainmaster.controller.cli.printers import invocation
-from trainmaster.controller.container_failures import JOB_INDEX_LABEL, REPLICATED_JOB_LABEL
+from trainmaster.controller.explain.pods import current_pods, place_of
 from trainmaster.controller.kube.clock import seconds_between
-from trainmaster.runtime.api.constants import COMPLETE, COMPLETION_INDEX_ANNOTATION, FAILED, NODE, SUSPENDED
-from trainmaster.runtime.jobs.constants import REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
 _WORDS: Final = {"Running": "running", "Succeeded": "done", "Pending": "pending", "Failed": "failed"}
@@ -83,15 +82,13 @@ class RankGroup:
 
 def rank_groups(status: JobStatus) -> list[RankGroup]:
     """Return the groups of a job in the order in which they start; of a rank that was replaced, its last pod counts."""
-    latest: dict[tuple[str, str, str], JsonObject] = {}
-    for pod in sorted(status.pods.values(), key=lambda pod: str(pod["metadata"].get("creationTimestamp", ""))):
-        labels = pod["metadata"].get("labels") or {}
-        group = labels.get(REPLICATED_JOB_LABEL) or labels.get(REPLICA_TYPE_LABEL) or NODE
-        index = labels.get(COMPLETION_INDEX_ANNOTATION) or labels.get(REPLICA_INDEX_LABEL, "0")
-        latest[group, labels.get(JOB_INDEX_LABEL, "0"), index] = pod
+    pods: dict[str, list[JsonObject]] = {NODE: []} if status.nodes else {}
+    for pod in current_pods(status.view):
+        place = place_of(pod)
+        pods.setdefault(NODE if place is None else place.group, []).append(pod)
     groups = []
-    for name in sorted({name for name, _, _ in latest} | ({NODE} if status.nodes else set()), key=_order):
-        phases = Counter(pod_phase(pod) for (group, _, _), pod in latest.items() if group == name)
+    for name in sorted(pods, key=_order):
+        phases = Counter(map(pod_phase, pods[name]))
         total = max(phases.total(), (status.nodes or 0) if name == NODE else 0)
         groups.append(RankGroup(name, total, phases))
     return groups
@@ -183,7 +180,7 @@ def _result(status: JobStatus) -> str:
     condition = status.conditions.get(status.state)
     if condition is not None and end not in GOOD:
         message = condition.get("message") or ""
-        if status.first_failure is not None:
+        if status.last_failures:
             message = _CAUSE.split(message)[0]  # more of it follows
         text += "".join(f": {told}" for told in (condition.get("reason"), message) if told)
     elif end is None and (groups := summary(rank_groups(status))):
@@ -192,26 +189,23 @@ def _result(status: JobStatus) -> str:
 
 
 def _cause(status: JobStatus, *, explained: bool) -> list[SummaryLine]:
-    first = status.first_failure
-    if first is None:
+    failures = status.last_failures
+    if not failures:
         return []
+    first = failures[0]
     lines = [SummaryLine(f"  {first.text}", "bad")]
     if explained and first.lines and not first.seen:
         lines.append(SummaryLine("  its last lines:"))
         lines += [SummaryLine(f"  | {plain(line)[:_LINE_LENGTH]}") for line in first.excerpt]
-    if others := _others(status, first):
+    if others := _others(failures):
         lines.append(SummaryLine(f"  after it failed: {others}"))
     return lines
 
 
-def _others(status: JobStatus, first: Failure) -> str:
-    """Name those that failed in the same attempt."""
-    named: dict[str, int] = {}
-    for each in status.failures:
-        same_pod = each.failure.pod_uid == first.failure.pod_uid
-        replaced = each.failure.rank is not None and each.who == first.who
-        if each.failure.attempt == first.failure.attempt and not same_pod and not replaced:
-            named.setdefault(each.who, each.failure.exit_code)
+def _others(failures: Sequence[Failure]) -> str:
+    """Name those that failed beside the first in other pods."""
+    uid = failures[0].failure.pod_uid
+    named = {each.who: each.failure.exit_code for each in failures if each.failure.pod_uid != uid}
     listed = [f"{who} (exit code {code})" for who, code in list(named.items())[:_OTHERS]]
     more = f" and {len(named) - _OTHERS} more" if len(named) > _OTHERS else ""
     return ", ".join(listed) + more

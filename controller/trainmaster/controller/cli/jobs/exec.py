@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from trainmaster.controller.cli.jobs.log_sources import Member, log_container, members, of_rank, selector, why_no_log
+from trainmaster.controller.cli.jobs.log_sources import Member, members, of_rank, selector, why_no_log
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import (
     FAILURE,
@@ -30,6 +30,7 @@ from trainmaster.controller.cli.jobs.options import (
     report,
 )
 from trainmaster.controller.cli.responses import Rejected
+from trainmaster.controller.container_failures import log_container
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotConnected, from_response
 from trainmaster.controller.kube.rest.resources import PODS

@@ -21,6 +21,8 @@ from trainmaster.controller.container_failures import (
     REPLICATED_JOB_LABEL,
     container_statuses,
     last_run,
+    log_container,
+    node_of_replica,
     node_title,
     rank_of,
     ranks_of,
@@ -28,7 +30,7 @@ from trainmaster.controller.container_failures import (
 )
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS
-from trainmaster.runtime.api.constants import LAUNCHER, NODE
+from trainmaster.runtime.api.constants import LAUNCHER
 from trainmaster.runtime.jobs.constants import (
     JOB_NAME_LABEL,
     JOB_ROLE_LABEL,
@@ -175,12 +177,8 @@ def _trainjob_member(pod: JsonObject) -> tuple[str, int | None]:
 
 def _v1_member(pod: JsonObject, has_master: bool) -> tuple[str, int | None]:
     """Name a pod of a job of `kubeflow.org/v1`; the master, if there is one, is the node before the workers'."""
-    labels = pod["metadata"].get("labels") or {}
-    kind, index = _replica_type(pod), labels.get(REPLICA_INDEX_LABEL) or "0"
-    name = kind if kind == LAUNCHER else f"{kind}-{index}"
-    if _role(pod) == MASTER_ROLE and kind != LAUNCHER:
-        return name, 0
-    return name, int(index) + has_master if kind == WORKER.lower() and index.isdecimal() else None
+    kind, index = _replica_type(pod), (pod["metadata"].get("labels") or {}).get(REPLICA_INDEX_LABEL) or "0"
+    return kind if kind == LAUNCHER else f"{kind}-{index}", node_of_replica(pod, has_master=has_master)
 
 
 def _role(pod: JsonObject) -> str:
@@ -230,12 +228,6 @@ def _runs(pod: JsonObject, kept: KeptLogs | None, *, first: int, is_deleted: boo
         for run in sorted(dropped, reverse=True)
     ]
     return runs, count
-
-
-def log_container(pod: JsonObject) -> str:
-    """Return the container of a pod whose log counts."""
-    names: list[str] = [container["name"] for container in pod["spec"]["containers"]]
-    return NODE if NODE in names else names[0]
 
 
 def why_no_log(pod: JsonObject) -> str:

@@ -24,7 +24,6 @@ from trainmaster.controller.cli.jobs.log_sources import (
     Member,
     kept_logs,
     lines,
-    log_container,
     log_source,
     members,
     merged,
@@ -46,6 +45,7 @@ from trainmaster.controller.cli.jobs.options import (
 )
 from trainmaster.controller.cli.output import write_log, write_log_line
 from trainmaster.controller.cli.responses import Rejected
+from trainmaster.controller.container_failures import log_container
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import PODS

@@ -97,7 +97,7 @@ def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | No
         now: The time.
     """
     created = job.metadata["creationTimestamp"]
-    status = JobStatus(FollowedJob(job.namespace, job.name, job.uid, created), job.conditions)
+    status = JobStatus(FollowedJob(job.namespace, job.name, job.uid, created))
     for pod in pods or ():
         if pod["metadata"]["creationTimestamp"] >= created:  # not of a namesake that was deleted before
             status.observe_pod(pod)
