@@ -53,6 +53,9 @@ _HOSTFILE_VOLUME: Final = "mpi-hostfile"
 _FORWARDED: Final = "OMPI_MCA_mca_base_env_list"
 """The variable that names, for Open MPI, those that ranks get; mpirun refuses `-x` beside it."""
 
+_PASSED_ON: Final = re.compile(r"-x\s+(\w+)")
+_SHOWN: Final = 10
+
 
 class MPI:
     """Serves `mlPolicy.mpi`.
@@ -181,12 +184,10 @@ def _unforwarded(info: Info, policy: MPIPolicy, job: TrainJob) -> Iterator[Field
     names = [variable["name"] for variable in trainer.env]
     if _FORWARDED in names:
         return
-    said = " ".join([*(trainer.command or ()), *(trainer.args or ())])
-    missing = [
-        name for name in names if not (name.startswith("OMPI_") or re.search(rf"-x\s+{re.escape(name)}\b", said))
-    ]
+    passed_on = set(_PASSED_ON.findall(" ".join([*(trainer.command or ()), *(trainer.args or ())])))
+    missing = [name for name in names if not name.startswith("OMPI_") and name not in passed_on]
     if missing:
-        flags = " ".join(f"-x {name}" for name in missing)
+        flags = " ".join(f"-x {name}" for name in missing[:_SHOWN]) + (" ..." if len(missing) > _SHOWN else "")
         detail = (
             "does not reach the ranks of other nodes, which mpirun starts by ssh: name each variable there, as in "
             f"`mpirun {flags}`"
