@@ -131,7 +131,7 @@ class JobView(JobFields):
     """The last lines of containers, by UID of the pod and name of the container; of those that were read."""
 
     last_output: Mapping[str, datetime | None] = field(default_factory=dict)
-    """When containers that train wrote their last line, by UID of the pod: of those that were looked at."""
+    """When containers that train wrote their last line, None if they wrote none, by UID of the pod: of those read."""
 
     installation: str = ""
     """The command that installs what a program misses; empty if nothing, or if the cluster has no Python of its own."""
