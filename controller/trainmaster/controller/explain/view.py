@@ -81,6 +81,9 @@ class JobView(JobFields):
     pods: Objects = None
     """Its own, in no order, also those that were replaced and those that are being deleted."""
 
+    former_pods: Objects = None
+    """Those that are deleted and of which an embedded cluster still tells; read where a rank lost another one."""
+
     has_more_pods: bool = False
     """Whether it has more pods than were read: then nothing follows from one that is not among them."""
 

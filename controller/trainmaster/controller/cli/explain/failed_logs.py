@@ -12,6 +12,7 @@ from trainmaster.controller.cli.cluster import manager_status
 from trainmaster.controller.cli.explain.reader import Reader
 from trainmaster.controller.cli.follow.failures import FOR_EVER, run_of, without_report
 from trainmaster.controller.cli.follow.pod_logs import last_lines
+from trainmaster.controller.cli.jobs.log_sources import kept_logs
 from trainmaster.controller.cli.probes import POD_LOGS
 from trainmaster.controller.cli.run.script.imports import installation_advice
 from trainmaster.controller.container_failures import ContainerFailure
@@ -31,8 +32,13 @@ _NO_RIGHT: Final = "you have no right to read the logs of pods in namespace {}"
 
 
 async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
-    """Return the field `logs` of a view."""
+    """Return the field `logs` of a view, and what else the failures are worth a look at."""
     first = last_failures(view)[:_MOST]
+    fields: dict[str, Any] = {}
+    if first and first[0][0].lost_a_peer:
+        with suppress(KubeError):
+            kept = await kept_logs(reader.client, view.uid)
+            fields["former_pods"] = None if kept is None else kept.pods
     reads = [((failure.pod_uid, failure.container), _of_failure(reader, failure, pod)) for failure, pod in first]
     for pod in view.pods or ():
         if (initial := running_init_container(pod)) is not None:
@@ -47,9 +53,9 @@ async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
         with suppress(KubeError):
             manager = await manager_status(reader.client)
     if manager is None or not manager.get("python"):
-        return {"logs": found}
+        return {**fields, "logs": found}
     installation = installation_advice([missing.partition(".")[0]], python=str(manager["python"]))
-    return {"logs": found, "installation": installation}
+    return {**fields, "logs": found, "installation": installation}
 
 
 async def _of_failure(reader: Reader, failure: ContainerFailure, pod: JsonObject) -> list[str]:
