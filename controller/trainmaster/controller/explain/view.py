@@ -81,6 +81,9 @@ class JobView(JobFields):
     pods: Objects = None
     """Its own, in no order, also those that were replaced and those that are being deleted."""
 
+    foreign_pods: Sequence[JsonObject] = ()
+    """Those that have its labels, and are not its own."""
+
     former_pods: Objects = None
     """Those that are deleted and of which an embedded cluster still tells; read where a rank lost another one."""
 
