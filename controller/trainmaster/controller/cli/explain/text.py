@@ -45,9 +45,9 @@ def lines_of(explanation: Explanation, view: JobView) -> Iterator[str]:
     if (left := seconds_to_live(view)) is not None:
         yield f"  it will be deleted in {human_duration(left.total_seconds())}: its ttlSecondsAfterFinished"
     if view.foreign_pods:
-        names = ", ".join(str(pod["metadata"]["name"]) for pod in view.foreign_pods[:_NAMED])
+        foreign = ", ".join(str(pod["metadata"]["name"]) for pod in view.foreign_pods[:_NAMED])
         more = f" and {len(view.foreign_pods) - _NAMED} more" if len(view.foreign_pods) > _NAMED else ""
-        yield f"  left out: {names}{more}: not of this job, although with its labels: who made it has to change these"
+        yield f"  left out: {foreign}{more}: not of this job, although with its labels: who made it has to change these"
     for number, finding in enumerate(explanation.findings, 1):
         yield ""
         yield from _finding(f"{number}. ", finding, view.now)

@@ -49,7 +49,8 @@ _OTHER_CLUSTER: Final = re.compile(r"of another cluster, that in ([^;]+)")
 
 def container_config_error(view: JobView) -> Iterator[Finding]:
     """Find containers that cannot be created, volumes whose ConfigMap or Secret is missing, and devices in use."""
-    told, held = [], []
+    told: list[tuple[str, JsonObject]] = []
+    held: list[tuple[str, JsonObject]] = []
     for pod in waiting_pods(view):
         found = False
         for status, waiting in waiting_containers(pod):
