@@ -151,7 +151,7 @@ def _ended_before(view: JobView, failed: FailedContainer, *, is_first: bool) -> 
         for (_, attempt), pod in pods.items()
         if attempt == failed.failure.attempt
         and labels_of(pod).get(REPLICATED_JOB_LABEL, "") == failed.failure.replicated_job
-        and (has_succeeded(pod) or _had_finished(pod))
+        and (has_succeeded(pod) or _had_finished(view, pod, failed.failure.container))
     ]
     if done:
         text = f"{who(done)} had ended with exit code 0, while {role_of(failed.pod)} still went on"
@@ -161,10 +161,11 @@ def _ended_before(view: JobView, failed: FailedContainer, *, is_first: bool) -> 
         yield Evidence(_reference(failed), text)
 
 
-def _had_finished(pod: JsonObject) -> bool:
+def _had_finished(view: JobView, pod: JsonObject, container: str) -> bool:
     """Tell whether all processes of a node had ended with 0 when it was stopped, as its torchrun said last."""
     ends = [(each.get("state") or {}).get("terminated") or {} for each in container_statuses(pod)]
-    return any(_STOPPED_AT_BARRIER.search(str(end.get("message") or "")) for end in ends)
+    said = [*view.log_of(pod, container), *(str(end.get("message") or "") for end in ends)]
+    return any(map(_STOPPED_AT_BARRIER.search, said))
 
 
 def _described(failed: FailedContainer, *, others: int) -> Evidence:
