@@ -94,13 +94,15 @@ async def show_failure(client: KubeClient, namespace: str, name: str, *, message
     failed = pod(1, terminated(1, message=message, at=5 + attempt), attempt=attempt)
     own = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/jobset-uid": jobset["metadata"]["uid"]}
     labels = failed["metadata"]["labels"] | own
-    metadata = {"name": f"{name}-node-0-1-{attempt}", "namespace": namespace, "labels": labels}
+    owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": f"{name}-node-0", "uid": "1", "controller": True}]
+    pod_name = f"{name}-node-0-1-{attempt}"
+    metadata = {"name": pod_name, "namespace": namespace, "labels": labels, "ownerReferences": owners}
     spec = {"restartPolicy": "Never", "containers": [{"name": "node", "image": "train:1"}]}
     await client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     (status,) = failed["status"]["containerStatuses"]
     status |= {"image": "train:1", "imageID": "", "ready": False}
     state = {"status": {"phase": "Failed", "containerStatuses": [status]}}
-    await client.patch(PODS, namespace, metadata["name"], state, subresource="status")
+    await client.patch(PODS, namespace, pod_name, state, subresource="status")
     await show_counts(client, namespace, name, restarts=attempt, active=1)
     await show_counts(client, namespace, name, restarts=attempt, failed=1)
 

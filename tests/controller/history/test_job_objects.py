@@ -124,6 +124,17 @@ def test_causes_are_told_of_what_has_not_succeeded() -> None:
         trainjob(status={"conditions": [condition("ContainerFailed", 9, reason="Error", message=attempts)]})
     )
     assert found.timeline[-1].text == "Error: attempt 1: rank 2 failed"
+    # The exit code is that of the last attempt, whatever its program says.
+    attempts = (
+        "attempt 0: rank 0 (pod a, container node) failed with exit code 1: OSError: no disk\n"
+        "attempt 1: rank 2 (pod b, container node) failed with exit code 3: ValueError: ls ended with exit code 2"
+    )
+    conditions = [
+        condition("ContainerFailed", 9, reason="ContainerFailed", message=attempts),
+        condition("Failed", 9, reason="FailedJobs", message=f"jobset failed; {attempts.splitlines()[1]}"),
+    ]
+    assert record_of(trainjob(status={"conditions": conditions})).exit_code == 3
+    assert record_of(trainjob(status={"conditions": conditions[1:]})).exit_code == 3
 
 
 def test_a_job_of_v1_is_told_as_a_whole() -> None:

@@ -26,6 +26,7 @@ from trainmaster.runtime.jsontree import JsonObject
 REACHED_MAX_RESTARTS: Final = "ReachedMaxRestarts"
 """The reason of a JobSet that was restarted as often as it may be."""
 
+_EXIT_CODE: Final = re.compile(r"\bwith exit code (\d+)\b")
 _NAMES: Final = frozenset(Cause)
 _BY_REASON: Final[Mapping[str, Mapping[str, Cause]]] = {
     FAILED: {
@@ -56,6 +57,20 @@ _BY_MESSAGE: Final = (
     (re.compile(r"specified backoff limit"), Cause.BACKOFF_LIMIT_EXCEEDED),
     (re.compile(r"exit code|replica\(s\) failed"), Cause.CONTAINER_FAILED),
 )
+
+
+def exit_code_of(holding: Mapping[str, JsonObject]) -> int | None:
+    """Return the exit code of what failed in the last attempt that conditions tell of; None if they tell none.
+
+    Args:
+        holding: Those that are true, by their type.
+    """
+    for name in (CONTAINER_FAILED, FAILED):
+        # One line for each attempt; what the program said itself comes behind the exit code.
+        last = str(holding.get(name, {}).get("message") or "").rpartition("\n")[2]
+        if found := _EXIT_CODE.search(last):
+            return int(found[1])
+    return None
 
 
 def cause_of(holding: Mapping[str, JsonObject]) -> Cause | None:

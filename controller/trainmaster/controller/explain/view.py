@@ -81,6 +81,12 @@ class JobView(JobFields):
     pods: Objects = None
     """Its own, in no order, also those that were replaced and those that are being deleted."""
 
+    foreign_pods: Sequence[JsonObject] = ()
+    """Those that have its labels, and are not its own."""
+
+    former_pods: Objects = None
+    """Those that are deleted and of which an embedded cluster still tells; read where a rank lost another one."""
+
     has_more_pods: bool = False
     """Whether it has more pods than were read: then nothing follows from one that is not among them."""
 
@@ -131,7 +137,7 @@ class JobView(JobFields):
     """The last lines of containers, by UID of the pod and name of the container; of those that were read."""
 
     last_output: Mapping[str, datetime | None] = field(default_factory=dict)
-    """When containers that train wrote their last line, by UID of the pod: of those that were looked at."""
+    """When containers that train wrote their last line, None if they wrote none, by UID of the pod: of those read."""
 
     installation: str = ""
     """The command that installs what a program misses; empty if nothing, or if the cluster has no Python of its own."""

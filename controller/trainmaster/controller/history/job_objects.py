@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from trainmaster.controller.conditions import CONTAINER_FAILED
-from trainmaster.controller.explain.conditions import cause_of
+from trainmaster.controller.explain.conditions import cause_of, exit_code_of
 from trainmaster.controller.history.record import FAILED, SUCCEEDED, JobRecord, Sample, TimelineEntry, bounded, gone
 from trainmaster.controller.job_fields import JobFields, PodSet, conditions_of, mapping, number, text
 from trainmaster.runtime.api.constants import JOBSET_KIND, NODE
 from trainmaster.runtime.jobs import constants as v1
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError
-
-_EXIT_CODE: Final = re.compile(r"\bexit code:? (\d{1,3})\b")
 
 
 def record_of(
@@ -36,8 +33,6 @@ def record_of(
     has_failed = fields.outcome in (None, FAILED)
     jobset = next((each for each in workloads if each.get("kind") == JOBSET_KIND), {})
     pod_sets = fields.pod_sets(jobset)
-    told = "\n".join(each.get("message", "") for each in conditions if each["type"] in (FAILED, CONTAINER_FAILED))
-    exit_codes = _EXIT_CODE.findall(told)
     return bounded(
         JobRecord(
             uid=fields.uid,
@@ -55,7 +50,7 @@ def record_of(
             result=(FAILED if has_failed else SUCCEEDED) if end else "",
             cause=(cause_of(fields.conditions) or "") if has_failed else "",
             message=end.get("message", ""),
-            exit_code=int(exit_codes[0]) if exit_codes and has_failed else None,
+            exit_code=exit_code_of(fields.conditions) if has_failed else None,
             restarts=fields.restarts(jobset),
             samples=[*filter(None, [progress_of(job)])],
             suspensions=sum(each["type"] == v1.SUSPENDED and each["status"] == "True" for each in conditions),

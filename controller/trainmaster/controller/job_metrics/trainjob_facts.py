@@ -8,19 +8,17 @@ Guarantees:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from sys import intern
 from typing import Any, Final, NamedTuple
 
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.conditions import cause_of
+from trainmaster.controller.explain.conditions import cause_of, exit_code_of
 from trainmaster.controller.job_fields import QUEUE_LABEL, number
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, MANAGED_BY_TRAINER, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
-_EXIT_CODE: Final = re.compile(r"\bwith exit code (\d+)\b")
 _EXIT_CLASSES: Final = {
     126: "not executable",
     127: "not found",
@@ -62,9 +60,8 @@ def failure_of(holding: Mapping[str, JsonObject]) -> Failure | None:
     cause = cause_of(told)
     if cause is None:
         return None
-    last = str(told.get(CONTAINER_FAILED, {}).get("message") or "").rpartition("\n")[2]
-    code = _EXIT_CODE.search(last) if cause in WITH_EXIT_CLASS else None
-    return Failure(cause, exit_class(int(code[1])) if code else "")
+    code = exit_code_of(told) if cause in WITH_EXIT_CLASS else None
+    return Failure(cause, "" if code is None else exit_class(code))
 
 
 def exit_class(code: int) -> str:

@@ -20,6 +20,7 @@ from trainmaster.controller.cli.explain import events, failed_logs
 from trainmaster.controller.cli.explain.events import read_events
 from trainmaster.controller.cli.explain.gathering import gather
 from trainmaster.controller.cli.explain.reader import MOST, Reader
+from trainmaster.controller.cli.explain.text import lines_of
 from trainmaster.controller.cli.jobs.lookup import find_job
 from trainmaster.controller.cli.probes import CLAIMS, NODES, POD_GROUPS
 from trainmaster.controller.explain.cause import Cause
@@ -392,8 +393,20 @@ async def test_claims_that_were_not_asked_for_by_name_are_not_said_to_be_missing
         await make(mine, CLAIMS, f"wide-node-0-{rank}-x-scratch", spec=CLAIM)
         labels = {"jobset.sigs.k8s.io/jobset-name": "wide"}
         spec = {"volumes": volumes, "containers": [{"name": "node", "image": "none"}]}
-        await make(mine, PODS, f"wide-node-0-{rank}-x", metadata={"labels": labels}, spec=spec)
+        owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": "wide-node-0", "uid": "1"}]
+        metadata = {"labels": labels, "ownerReferences": owners}
+        await make(mine, PODS, f"wide-node-0-{rank}-x", metadata=metadata, spec=spec)
     requests.clear()
     found = next(each for each in (await gathered(mine, "wide")).findings if each.cause is Cause.VOLUME_PENDING)
     assert requests.count(CLAIMS.name) == 1
     assert all(each.text.startswith("it is Pending") for each in found.evidence)
+
+
+async def test_a_pod_that_has_the_labels_of_a_job_and_is_not_its_own_is_left_out(mine: Team) -> None:
+    await make_jobset(mine, await mine.submit("plain", "true"))
+    labels = {"jobset.sigs.k8s.io/jobset-name": "plain"}
+    await make(mine, PODS, "debug", metadata={"labels": labels}, spec={"containers": [{"name": "c", "image": "none"}]})
+    found = await gather(mine.client, await find_job(mine.client, mine.name, "plain"), now=datetime.now(UTC))
+    state, left_out, *_ = [line for line in lines_of(explain(found), found) if "nothing is wrong" not in line]
+    assert state.endswith("(0 of 1 pods run)")
+    assert left_out == "  left out: debug: not of this job, although with its labels: who made it has to change these"

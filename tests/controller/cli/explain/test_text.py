@@ -90,6 +90,13 @@ def silent() -> JobView:
     return view(jobsets=[jobset(nodes=3)], jobs=[job()], pods=pods, events=[], last_output=wrote)
 
 
+def asleep() -> JobView:
+    """A job whose first node has written nothing, while another one goes on to write."""
+    pods = [running(node, started=9) for node in range(2)]
+    wrote = {each["metadata"]["uid"]: at for each, at in zip(pods, (None, moment(299)), strict=True)}
+    return view(jobsets=[jobset(nodes=2)], jobs=[job()], pods=pods, events=[], last_output=wrote)
+
+
 def complete() -> JobView:
     """A job that is complete, and will be deleted."""
     done = trainjob(condition("Complete", "AllJobsCompleted", "jobset completed successfully", since=60))
@@ -129,7 +136,7 @@ def v1() -> JobView:
 
 
 VIEWS: dict[str, Callable[[], JobView]] = {
-    each.__name__: each for each in (waiting, failed, suspended, fine, silent, complete, new, deleted, v1)
+    each.__name__: each for each in (waiting, failed, suspended, fine, silent, asleep, complete, new, deleted, v1)
 }
 
 

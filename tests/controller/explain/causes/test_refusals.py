@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from support.job_views import condition, event, job, jobset, moment, pytorchjob,
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.findings import Certainty
+from trainmaster.runtime.api.constants import SNAPSHOT_KEY
 from trainmaster.runtime.jsontree import JsonObject
 
 QUOTA = (
@@ -204,3 +206,49 @@ def test_a_container_that_is_refused_and_that_the_job_does_not_have_is_somebody_
     found = explain(view(pytorchjob(), pods=[], events=[refusal])).findings[0]
     assert found.cause is Cause.REFUSED
     assert found.what_next[0].startswith("ask your administrator: init-pytorch is not in the job")
+
+
+@pytest.mark.parametrize(
+    ("where", "advice"),
+    [
+        ("job", "see what "),
+        (
+            "runtime",
+            "fetch is of the ClusterTrainingRuntime torch-distributed: change it there, or by spec.runtimePatc",
+        ),
+        ("plugin", "ask your administrator: fetch is neither in the job nor in its runtime; a plugin of the manager"),
+        ("webhook", "ask your administrator: fetch is not in the job; a webhook does"),
+    ],
+)
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        'violates PodSecurity "restricted:latest": runAsNonRoot != true (container "fetch" must set securityContext)',
+        "minimum memory usage per Container is 64Mi, but request is 10Mi",
+    ],
+)
+def test_of_an_init_container_that_is_refused_it_is_said_whose_it_is(where: str, advice: str, refusal: str) -> None:
+    if where == "webhook" and "PodSecurity" not in refusal:
+        advice = "see what the namespace allows"  # a LimitRange does not name the container
+    fetch = {"name": "fetch", "resources": {"requests": {"memory": "10Mi"}}}
+    workload = jobset()
+    if where != "webhook":
+        template = workload["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+        template["spec"]["initContainers"] = [fetch]
+    patches = [{"trainingRuntimeSpec": {"template": {"spec": {"initContainers": [fetch]}}}}] if where == "job" else []
+    frozen = json.dumps({"spec": {"initContainers": [fetch]}}) if where == "runtime" else "{}"
+    snapshot = {"kind": "ConfigMap", "metadata": {"name": "s", "namespace": "team"}, "data": {SNAPSHOT_KEY: frozen}}
+    events = [
+        event("FailedCreate", f'Error creating: pods "x" is forbidden: {refusal}', kind="Job", name="demo-node-0")
+    ]
+    known: dict[str, Any] = {"jobsets": [workload], "jobs": [job()], "snapshots": [snapshot], "pods": []}
+    found = explain(view(trainjob(runtimePatches=patches), events=events, **known)).findings[0]
+    assert found.what_next[0].startswith(advice)
+
+
+def test_of_a_limit_range_that_no_container_of_a_v1_job_violates_it_is_said_who_adds_one() -> None:
+    words = 'Error creating: pods "demo-worker-0" is forbidden: '
+    words += "minimum memory usage per Container is 64Mi, but request is 10Mi"
+    refusal = event("FailedCreatePod", words, kind="PyTorchJob")
+    found = explain(view(pytorchjob(), pods=[], events=[refusal])).findings[0]
+    assert found.what_next[0].startswith("ask your administrator: no container of the job asks for 10Mi of memory; ")

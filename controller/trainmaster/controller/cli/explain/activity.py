@@ -19,7 +19,7 @@ from trainmaster.controller.container_failures import rank_of
 from trainmaster.controller.explain.causes.pods.evidence import spec_of, who
 from trainmaster.controller.explain.causes.pods.sidecars import training_container
 from trainmaster.controller.explain.findings import parse_time
-from trainmaster.controller.explain.pods import current_pods, has_succeeded
+from trainmaster.controller.explain.pods import current_pods, has_succeeded, started_at
 from trainmaster.controller.explain.view import JobView, WhyUnread, role_of, trainmaster
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -36,11 +36,12 @@ async def read_last_output(reader: Reader, view: JobView) -> dict[str, Any]:
     """Return the field `last_output` of a view."""
     pods = [pod for pod in current_pods(view) if not has_succeeded(pod)][:_MOST]
     times = await asyncio.gather(*(_last_line(reader, view, pod) for pod in pods))
-    return {"last_output": {pod["metadata"]["uid"]: parse_time(at) for pod, at in zip(pods, times, strict=True)}}
+    known = [(pod, at) for pod, at in zip(pods, times, strict=True) if at is not None]
+    return {"last_output": {pod["metadata"]["uid"]: parse_time(at) for pod, at in known}}
 
 
 async def _last_line(reader: Reader, view: JobView, pod: JsonObject) -> str | None:
-    """Return when the container that trains wrote its last line; None if it has written none, or nobody says."""
+    """Return when the container that trains wrote its last line; empty: it has written none; None: nobody says."""
     container = training_container(view, pod) or str(next(iter(spec_of(pod)["containers"]))["name"])
     name = pod["metadata"]["name"]
     log = PodLog(
@@ -54,7 +55,8 @@ async def _last_line(reader: Reader, view: JobView, pod: JsonObject) -> str | No
     log.lines.close()
     if log.refusal is not None:
         reader.note(POD_LOGS, WhyUnread.FORBIDDEN, f"you have no right to read them in namespace {reader.namespace}")
-    return log.lines.since
+        return None
+    return log.lines.since or ""
 
 
 def activity(view: JobView) -> Iterator[str]:
@@ -71,6 +73,7 @@ def activity(view: JobView) -> Iterator[str]:
     yield from (f"- {text}" for _, text in signs)
     yield "what to do:"
     yield f"- see what it does: {trainmaster(view, 'logs', '--all')}"
+    yield f"- see where each of its Python processes is: {trainmaster(view, 'stack')}"
 
 
 def _signs(view: JobView) -> Iterator[tuple[bool, str]]:
@@ -85,9 +88,14 @@ def _signs(view: JobView) -> Iterator[tuple[bool, str]]:
             False,
             "its pods have written nothing so far" if view.last_output else "the logs of its pods were not read",
         )
-    for age, uid in wrote[:1]:
-        yield age <= LATELY, f"{role_of(pods[uid])} wrote its last line {_ago(age)}"
     silent = [(age, uid) for age, uid in wrote[1:] if age - wrote[0][0] > LATELY]
+    mute = [pods[uid] for uid, at in view.last_output.items() if at is None and _age(view, pods[uid]) > LATELY]
+    # That others write is no sign of progress where the first node, which mostly is the one that does, is silent.
+    is_first_silent = next(iter(pods)) in {pod["metadata"]["uid"] for pod in mute} | {uid for _, uid in silent}
+    for age, uid in wrote[:1]:
+        yield age <= LATELY and not is_first_silent, f"{role_of(pods[uid])} wrote its last line {_ago(age)}"
+    if wrote and mute:
+        yield False, f"{who(mute)} wrote nothing so far, in {_words(_age(view, mute[0]))}"
     if silent:
         of_silent = who([pods[uid] for _, uid in silent])
         yield False, f"{of_silent} wrote nothing since: the last line is from {_ago(silent[0][0])}"
@@ -100,5 +108,13 @@ def _ended_early(view: JobView) -> list[JsonObject]:
     return done if len(done) < len(nodes) else []
 
 
+def _age(view: JobView, pod: JsonObject) -> timedelta:
+    return view.now - (started_at(pod) or view.now)
+
+
 def _ago(age: timedelta) -> str:
-    return f"{human_duration(max(age, timedelta()).total_seconds())} ago"
+    return f"{_words(age)} ago"
+
+
+def _words(age: timedelta) -> str:
+    return human_duration(max(age, timedelta()).total_seconds())

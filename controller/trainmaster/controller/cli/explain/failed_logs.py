@@ -12,10 +12,12 @@ from trainmaster.controller.cli.cluster import manager_status
 from trainmaster.controller.cli.explain.reader import Reader
 from trainmaster.controller.cli.follow.failures import FOR_EVER, run_of, without_report
 from trainmaster.controller.cli.follow.pod_logs import last_lines
+from trainmaster.controller.cli.jobs.log_sources import kept_logs
 from trainmaster.controller.cli.probes import POD_LOGS
 from trainmaster.controller.cli.run.script.imports import installation_advice
-from trainmaster.controller.container_failures import ContainerFailure
+from trainmaster.controller.container_failures import REPLICATED_JOB_LABEL, ContainerFailure, restart_attempt
 from trainmaster.controller.explain.causes.failures.last_said import missing_module
+from trainmaster.controller.explain.causes.pods.evidence import labels_of
 from trainmaster.controller.explain.causes.pods.init_containers import running_init_container
 from trainmaster.controller.explain.pods import last_failures
 from trainmaster.controller.explain.view import JobView, WhyUnread
@@ -31,9 +33,17 @@ _NO_RIGHT: Final = "you have no right to read the logs of pods in namespace {}"
 
 
 async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
-    """Return the field `logs` of a view."""
+    """Return the field `logs` of a view, and what else the failures are worth a look at."""
     first = last_failures(view)[:_MOST]
     reads = [((failure.pod_uid, failure.container), _of_failure(reader, failure, pod)) for failure, pod in first]
+    fields: dict[str, Any] = {}
+    if first and first[0][0].lost_a_peer:
+        failure = first[0][0]
+        fields["former_pods"] = former = await _former_pods(reader, view, failure)
+        reads += [
+            ((pod["metadata"]["uid"], failure.container), _lines(reader, pod["metadata"]["name"], failure.container))
+            for pod in former[:_MOST]
+        ]
     for pod in view.pods or ():
         if (initial := running_init_container(pod)) is not None:
             reads.append(((pod["metadata"]["uid"], initial[0]), _lines(reader, pod["metadata"]["name"], initial[0])))
@@ -47,9 +57,23 @@ async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
         with suppress(KubeError):
             manager = await manager_status(reader.client)
     if manager is None or not manager.get("python"):
-        return {"logs": found}
+        return {**fields, "logs": found}
     installation = installation_advice([missing.partition(".")[0]], python=str(manager["python"]))
-    return {"logs": found, "installation": installation}
+    return {**fields, "logs": found, "installation": installation}
+
+
+async def _former_pods(reader: Reader, view: JobView, failure: ContainerFailure) -> list[JsonObject]:
+    """Return the deleted pods of the attempt and the ReplicatedJob of a failure, as an embedded cluster tells."""
+    try:
+        kept = await kept_logs(reader.client, view.uid)
+    except KubeError:
+        return []
+    return [
+        pod
+        for pod in (kept.pods if kept is not None else ())
+        if restart_attempt(pod) == failure.attempt
+        and labels_of(pod).get(REPLICATED_JOB_LABEL, "") == failure.replicated_job
+    ]
 
 
 async def _of_failure(reader: Reader, failure: ContainerFailure, pod: JsonObject) -> list[str]:

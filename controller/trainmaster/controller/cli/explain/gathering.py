@@ -16,7 +16,7 @@ from typing import Final
 
 from trainmaster.controller.cli.explain.events import read_events
 from trainmaster.controller.cli.explain.looks import look_for_reasons
-from trainmaster.controller.cli.explain.reader import Reader, created_since, owned_by
+from trainmaster.controller.cli.explain.reader import Reader, created_since, owned_by, parted
 from trainmaster.controller.cli.jobs.log_sources import selector
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.probes import BATCH_JOBS
@@ -81,11 +81,13 @@ async def _trainjob(reader: Reader, job: Job, view: JobView) -> JobView:
         reader.read_all(PODS, labels=selector(job)),
         reader.read(CONFIGMAPS, snapshot_name(job.name)),
     )
+    own, foreign = parted(created_since(pods, view), lambda owner: owner.get("kind") == "Job")
     view = replace(
         view,
         jobsets=owned_by(jobsets, view.uid),
         jobs=created_since(jobs, view),
-        pods=created_since(pods, view),
+        pods=own,
+        foreign_pods=foreign,
         has_more_pods=reader.has_more(PODS),
         snapshots=created_since(snapshots, view),
     )
@@ -94,7 +96,8 @@ async def _trainjob(reader: Reader, job: Job, view: JobView) -> JobView:
 
 async def _v1_job(reader: Reader, job: Job, view: JobView) -> JobView:
     pods = await reader.read_all(PODS, labels=selector(job))
-    view = replace(view, pods=owned_by(pods, view.uid), has_more_pods=reader.has_more(PODS))
+    own, foreign = parted(pods, lambda owner: owner.get("uid") == view.uid)
+    view = replace(view, pods=own, foreign_pods=foreign, has_more_pods=reader.has_more(PODS))
     return await _with_events(reader, view)
 
 

@@ -8,11 +8,11 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from trainmaster.controller.cli.probes import each_once, list_first
-from trainmaster.controller.explain.view import JobView, Unread, WhyUnread
+from trainmaster.controller.explain.view import JobView, Objects, Unread, WhyUnread
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound, Unauthorized
 from trainmaster.controller.kube.rest.resources import Resource
@@ -165,3 +165,14 @@ def created_since(objects: Sequence[JsonObject] | None, view: JobView) -> Sequen
         return None
     created = view.metadata.get("creationTimestamp") or ""
     return [each for each in objects if str(each["metadata"].get("creationTimestamp") or "") >= created]
+
+
+def parted(pods: Sequence[JsonObject] | None, owns: Callable[[JsonObject], bool]) -> tuple[Objects, list[JsonObject]]:
+    """Part the pods that have the labels of a job by their owners: its own, and those that others keep there."""
+    if pods is None:
+        return None, []
+    own: list[JsonObject] = []
+    foreign: list[JsonObject] = []
+    for pod in pods:
+        (own if any(map(owns, owners_of(pod))) else foreign).append(pod)
+    return own, [pod for pod in foreign if not pod["metadata"].get("deletionTimestamp")]

@@ -27,6 +27,9 @@ from trainmaster.runtime.jsontree import JsonObject
 _LONGEST: Final = 1000
 """Characters of a piece of evidence."""
 
+_NAMED: Final = 4
+"""Pods of others that are named."""
+
 _TROUBLED: Final = frozenset({BLOCKED, CONTAINER_FAILED, WAITING})
 """What a condition says, whatever pods look like."""
 
@@ -41,6 +44,10 @@ def lines_of(explanation: Explanation, view: JobView) -> Iterator[str]:
         yield from (f"  {line}" for line in _nothing_wrong(explanation, view))
     if (left := seconds_to_live(view)) is not None:
         yield f"  it will be deleted in {human_duration(left.total_seconds())}: its ttlSecondsAfterFinished"
+    if view.foreign_pods:
+        foreign = ", ".join(str(pod["metadata"]["name"]) for pod in view.foreign_pods[:_NAMED])
+        more = f" and {len(view.foreign_pods) - _NAMED} more" if len(view.foreign_pods) > _NAMED else ""
+        yield f"  left out: {foreign}{more}: not of this job, although with its labels: who made it has to change these"
     for number, finding in enumerate(explanation.findings, 1):
         yield ""
         yield from _finding(f"{number}. ", finding, view.now)

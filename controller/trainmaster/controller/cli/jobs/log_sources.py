@@ -111,9 +111,9 @@ class KeptLogs:
     """How many bytes a log lacks at its beginning: by UID of the pod, deleted or not, container, and run."""
 
 
-async def kept_logs(client: KubeClient, job: Job) -> KeptLogs | None:
+async def kept_logs(client: KubeClient, job_uid: str) -> KeptLogs | None:
     """Return which logs an embedded cluster has of a job; None for other clusters."""
-    status, _, body = await client.raw("GET", f"/trainmaster.dev/logs/{job.uid}")
+    status, _, body = await client.raw("GET", f"/trainmaster.dev/logs/{job_uid}")
     if status != HTTPStatus.OK:
         return None
     try:

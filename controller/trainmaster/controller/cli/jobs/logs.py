@@ -160,7 +160,7 @@ async def _wanted(client: KubeClient, job: Job, arguments: argparse.Namespace) -
     Raises:
         Rejected: There is no such rank.
     """
-    found = await _members(client, job, await kept_logs(client, job))
+    found = await _members(client, job, await kept_logs(client, job.uid))
     if not found:
         for line in _explain_no_pods(job):
             report(line)

@@ -7,10 +7,11 @@ events, and the manager of jobs of `kubeflow.org/v1` as well.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from trainmaster.controller.conditions import (
     BLOCKED,
@@ -25,13 +26,17 @@ from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.webhooks import webhook_advice, webhook_evidence
 from trainmaster.controller.explain.findings import Certainty, Event, Evidence, Finding, ObjectReference, reference_to
 from trainmaster.controller.explain.pods import missing_pods
-from trainmaster.controller.explain.view import JobView, condition_since, kubectl, own_pod_specs, trainmaster
+from trainmaster.controller.explain.view import JobView, condition_since, kubectl, trainmaster
 from trainmaster.runtime.api.constants import (
+    ANCESTORS,
     CLUSTER_TRAINING_RUNTIME_KIND,
     FAILED,
+    NODE,
     RUNTIME_NOT_SUPPORTED_REASON,
+    SNAPSHOT_KEY,
     TRAINING_RUNTIME_KIND,
 )
+from trainmaster.runtime.jsontree import JsonObject
 
 _CAUSES: Final = {
     RUNTIME_NOT_FOUND: Cause.RUNTIME_MISSING,
@@ -74,6 +79,9 @@ _UNSPECIFIED: Final = re.compile(r"must specify ([\w./,-]*[\w/])")
 _SERVICE_ACCOUNT: Final = re.compile(r'serviceaccount "([^"]+)" not found')
 _LIMIT_RANGE: Final = re.compile(r"\b(?:maximum|minimum|max|min)\b.{0,60}\bper (?:Container|Pod)\b")
 _MISSING_RIGHT: Final = re.compile(r'\bTrainmaster may not |User "system:serviceaccount:[^"]+" cannot \w+ resource')
+_AMOUNT: Final = re.compile(r"\b(\S+) usage per Container is [^,\s]+, but (request|limit) is ([\w.]*\w)")
+"""What a LimitRange says of a container, whose name it leaves out: resource, field and amount."""
+
 _POD_SECURITY: Final = "violates PodSecurity"
 _CONTAINERS: Final = re.compile(r'\bcontainers? ("[^"]+"(?:, "[^"]+")*) must')
 _QUOTED: Final = re.compile(r'"([^"]+)"')
@@ -213,12 +221,58 @@ def _runtime_advice(view: JobView) -> tuple[str, ...]:
     return (*lines, f"see which runtimes there are: {command}", "the job goes on by itself when the runtime is created")
 
 
-def _added_containers(view: JobView, message: str) -> str:
-    """Return the containers that are refused and that a job of `kubeflow.org/v1` does not name; empty if it does."""
+def _containers(tree: Any) -> Iterator[JsonObject]:
+    """Yield the containers of all pod templates within a job, a JobSet, a runtime or patches of one."""
+    if isinstance(tree, list):
+        for each in tree:
+            yield from _containers(each)
+    elif isinstance(tree, dict):
+        for name, value in tree.items():
+            if name in ("containers", "initContainers") and isinstance(value, list):
+                yield from (each for each in value if isinstance(each, dict))
+            yield from _containers(value)
+
+
+def _names(tree: Any) -> set[str]:
+    return {str(each.get("name")) for each in _containers(tree)}
+
+
+def _whose(view: JobView, message: str) -> tuple[str, bool]:
+    """Say whose the containers are that are refused, and whether the job cannot change them; empty if nobody knows."""
+    workload = [each.get("spec") for each in view.jobsets or ()] if view.is_trainjob else view.spec
     named = {name for names in _CONTAINERS.findall(message) for name in _QUOTED.findall(names)}
-    lists = [spec.get(each) or () for spec in own_pod_specs(view) for each in ("initContainers", "containers")]
-    own = {str(container.get("name")) for containers in lists for container in containers}
-    return "" if view.is_trainjob or named & own else ", ".join(sorted(named))
+    if not named and (amount := _AMOUNT.search(message)):
+        named = {str(each.get("name")) for each in _containers(workload) if _asks_for(each, *amount.groups())}
+        if not named and not view.is_trainjob:
+            of_manager = "the manager adds init containers to a PyTorchJob, by its initContainerTemplate"
+            asks = f"no container of the job asks for {amount[3]} of {amount[1]}"
+            return f"ask your administrator: {asks}; {of_manager}, or a webhook adds one", True
+    names = ", ".join(sorted(named))
+    if not named or not workload:
+        return "", False
+    if not named & _names(workload):
+        of_manager = (
+            "" if view.is_trainjob else "the manager adds it to a PyTorchJob, by its initContainerTemplate, or "
+        )
+        return f"ask your administrator: {names} is not in the job; {of_manager}a webhook does", True
+    if not view.is_trainjob or named & (_names(view.spec.get("runtimePatches")) | {NODE, *ANCESTORS}):
+        return "", False
+    frozen = [str((each.get("data") or {}).get(SNAPSHOT_KEY)) for each in view.snapshots or ()]
+    if not frozen:
+        return "", False
+    kind, runtime = _runtime_of(view)
+    if any(json.dumps(name) in text for name in named for text in frozen):
+        return f"{names} is of the {kind} {runtime}: change it there, or by spec.runtimePatches of the job", False
+    return (
+        f"ask your administrator: {names} is neither in the job nor in its runtime; a plugin of the manager adds it",
+        True,
+    )
+
+
+def _asks_for(container: JsonObject, resource: str, field: str, amount: str) -> bool:
+    """Tell whether a container has a request, or a limit, of this amount, as a LimitRange names it."""
+    asked = ((container.get("resources") or {}).get(f"{field}s") or {}).get(resource)
+    return str(asked) == amount
 
 
 def _advice(view: JobView, cause: Cause, message: str) -> tuple[str, ...]:
@@ -240,12 +294,14 @@ def _advice(view: JobView, cause: Cause, message: str) -> tuple[str, ...]:
         return ()
     if advice := webhook_advice(view, message):
         return advice
-    if added := _added_containers(view, message):
-        of_manager = "the manager adds it to a PyTorchJob, by its initContainerTemplate, or a webhook does"
-        return (f"ask your administrator: {added} is not in the job; {of_manager}",)
+    whose, is_not_own = _whose(view, message)
+    if is_not_own:
+        return (whose,)
+    own = (whose,) if whose else ()
     if _POD_SECURITY in message:
         namespace = kubectl(view, "describe", "namespace", view.namespace, namespaced=False)
         return (
+            *own,
             f"see what the labels of the namespace demand: {namespace}",
             "set the securityContext that the message names "
             + ("in the runtime, or by spec.runtimePatches" if view.is_trainjob else "in the templates of its pods"),
@@ -257,6 +313,7 @@ def _advice(view: JobView, cause: Cause, message: str) -> tuple[str, ...]:
         )
     if _LIMIT_RANGE.search(message):
         return (
+            *own,
             f"see what the namespace allows: {kubectl(view, 'describe', 'limitranges')}",
             "ask for what it allows, and create the job again",
         )

@@ -214,6 +214,14 @@ def test_a_rank_that_lost_another_one_of_which_no_failure_is_known_is_no_cause()
     finding = only(failed(0, 1, LOST))
     assert finding.certainty is Certainty.POSSIBLE
     assert finding.evidence[-1].text.startswith("it lost another rank, of which no failure is known")
+    # The other one had done its work: an embedded cluster tells of pods that are gone, torchrun of its processes.
+    barrier = "W1128 21:50:48.123000 7 torch/distributed/elastic/agent/server/api.py:704] Got termination signal: 15"
+    said = {("t-node-0-1", "node"): ["rank 1 leaves", barrier]}
+    succeeded, stopped = pod(1, phase="Succeeded", **ended(0)), failed(1, 1, f"rank 1 leaves\n{barrier}")
+    for gone, logs in ((succeeded, {}), (stopped, {}), (pod(1, phase="Running"), said)):
+        finding = only(failed(0, 1, LOST), former_pods=[gone], logs=logs)
+        assert finding.evidence[-1].text == "rank 1 had ended with exit code 0, while rank 0 still went on"
+        assert str(finding.evidence[-1].object) == "Pod t-node-0-1"
 
 
 def test_of_a_place_that_was_taken_anew_the_last_pod_counts() -> None:

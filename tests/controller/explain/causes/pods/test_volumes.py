@@ -98,6 +98,17 @@ def test_what_is_missing_and_where(message: str, advice: str) -> None:
     assert advice in finding.what_next[0]
 
 
+def test_a_pod_that_waits_for_the_devices_of_others_is_written_well() -> None:
+    message = "container 'node' asks for 1 nvidia.com/gpu, and 0 are free until others have ended"
+    (finding,) = container_config_error(view(pod(**waiting("CreateContainerError", message))))
+    assert finding.cause is Cause.UNSCHEDULABLE
+    assert finding.what_next == ["wait until those have ended that have the devices: the pods go on by themselves then"]
+    message += "; GPU 0 has been given to a pod of another cluster, that in /a b/.trainmaster"
+    (finding,) = container_config_error(view(pod(**waiting("CreateContainerError", message))))
+    assert message in finding.evidence[0].text
+    assert finding.what_next[1].endswith(": trainmaster list -A --kubeconfig '/a b/.trainmaster/kubeconfig'")
+
+
 def test_a_volume_that_cannot_be_mounted_otherwise_is_another_cause() -> None:
     told = [event("Pod", "t-node-0-0", "FailedMount", "MountVolume.SetUp failed: mount.nfs: Connection timed out")]
     assert not list(container_config_error(view(pod(**waiting("ContainerCreating")), events=told)))

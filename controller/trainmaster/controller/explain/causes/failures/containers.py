@@ -13,16 +13,19 @@ from typing import Final
 
 from trainmaster.controller.container_failures import (
     OOM_KILLED,
+    REPLICATED_JOB_LABEL,
     STATUS_UNKNOWN,
     TAKEN_AWAY,
     ContainerFailure,
+    container_statuses,
     meaning_of,
+    restart_attempt,
 )
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.advice import advice_for
 from trainmaster.controller.explain.causes.failures.last_said import READ_FROM_WORDS, said_cause
 from trainmaster.controller.explain.causes.pods.disruptions import DISRUPTION_REASONS
-from trainmaster.controller.explain.causes.pods.evidence import one_line, who
+from trainmaster.controller.explain.causes.pods.evidence import labels_of, one_line, who
 from trainmaster.controller.explain.findings import (
     Certainty,
     Evidence,
@@ -31,7 +34,7 @@ from trainmaster.controller.explain.findings import (
     parse_time,
     reference_to,
 )
-from trainmaster.controller.explain.pods import condition_of, current_pods, has_succeeded, last_failures
+from trainmaster.controller.explain.pods import condition_of, current_pods, has_succeeded, last_failures, place_of
 from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.controller.last_words import failed_rank, last_words, lost_by_mpirun
 from trainmaster.runtime.jsontree import JsonObject
@@ -42,6 +45,9 @@ _REASON: Final = re.compile(r"\w+(?=: )")
 
 _PROBE: Final = re.compile(r"failed (liveness|startup) probe")
 _PROBE_ADVICE: Final = "give the probe more time, or leave it out: a rank that is busy with a step answers late"
+_STOPPED_AT_BARRIER: Final = re.compile(r"agent/server/api\.py:\d+\] Got termination signal")
+"""What torchrun says only where all of its processes have succeeded, and it waits for those of other nodes."""
+
 _UNTOLD: Final = frozenset({"", "Error"})
 _MOST: Final = 200
 """Failures whose words are read, the first ones: what came after them tells nothing new."""
@@ -140,13 +146,27 @@ def _ended_before(view: JobView, failed: FailedContainer, *, is_first: bool) -> 
     """Yield the node that had done its work when another one lost it; or that none is known to have failed before."""
     if not failed.failure.lost_a_peer:
         return
-    done = [pod for pod in current_pods(view) if has_succeeded(pod)]
+    pods = {(place_of(pod), restart_attempt(pod)): pod for pod in (*(view.former_pods or ()), *current_pods(view))}
+    done = [
+        pod
+        for (_, attempt), pod in pods.items()
+        if attempt == failed.failure.attempt
+        and labels_of(pod).get(REPLICATED_JOB_LABEL, "") == failed.failure.replicated_job
+        and (has_succeeded(pod) or _had_finished(view, pod, failed.failure.container))
+    ]
     if done:
         text = f"{who(done)} had ended with exit code 0, while {role_of(failed.pod)} still went on"
         yield Evidence(reference_to({"kind": "Pod", **done[0]}), text)
     elif is_first:
         text = "it lost another rank, of which no failure is known: that ended with exit code 0, or was not reached"
         yield Evidence(_reference(failed), text)
+
+
+def _had_finished(view: JobView, pod: JsonObject, container: str) -> bool:
+    """Tell whether all processes of a node had ended with 0 when it was stopped, as its torchrun said last."""
+    ends = [(each.get("state") or {}).get("terminated") or {} for each in container_statuses(pod)]
+    said = [*view.log_of(pod, container), *(str(end.get("message") or "") for end in ends)]
+    return any(map(_STOPPED_AT_BARRIER.search, said))
 
 
 def _described(failed: FailedContainer, *, others: int) -> Evidence:

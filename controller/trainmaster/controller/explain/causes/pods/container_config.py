@@ -1,8 +1,13 @@
-"""ContainerConfigError: containers that cannot be created as written, mostly for want of a ConfigMap or Secret."""
+"""ContainerConfigError: containers that cannot be created as written, mostly for want of a ConfigMap or Secret.
+
+Those that wait for the devices of others on an embedded cluster are Unschedulable: nothing is wrong with how they are
+written.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Final
 
@@ -36,28 +41,34 @@ _VOLUME: Final = re.compile(r'for volume "([^"]+)"')
 _MOUNT: Final = "FailedMount"
 _GOES_ON: Final = "the pods go on by themselves"
 
+_DEVICES: Final = re.compile(r"asks for \d+ \S+, and \d+ are free until others have ended")
+"""What the kubelet of an embedded cluster says of devices that others have."""
+
+_OTHER_CLUSTER: Final = re.compile(r"of another cluster, that in ([^;]+)")
+
 
 def container_config_error(view: JobView) -> Iterator[Finding]:
-    """Find containers that cannot be created, and volumes whose ConfigMap or Secret is missing."""
-    told = []
+    """Find containers that cannot be created, volumes whose ConfigMap or Secret is missing, and devices in use."""
+    told: list[tuple[str, JsonObject]] = []
+    held: list[tuple[str, JsonObject]] = []
     for pod in waiting_pods(view):
         found = False
         for status, waiting in waiting_containers(pod):
             if waiting.get("reason") in _REASONS:
                 found = True
-                told.append(
-                    (f"container {status['name']}: {waiting['reason']}: {one_line(waiting.get('message'))}", pod)
-                )
+                message = one_line(waiting.get("message"))
+                waits = held if _DEVICES.search(message) else told
+                waits.append((f"container {status['name']}: {waiting['reason']}: {message}", pod))
         events = view.events_about("Pod", pod["metadata"]["name"])
         mounts = [event.note for event in events if event.reason == _MOUNT and lacks_something(event.note)]
         if mounts and not found and not _is_mounted(pod):
             told.append((one_line(mounts[-1]), pod))
-    groups = grouped(told)
-    if groups:
-        advice = list(dict.fromkeys(_advice(text, view.namespace, pods[0]) for text, pods in groups))
-        times = (parse_time(pods[0]["metadata"].get("creationTimestamp")) for _, pods in groups)
-        since = min((time for time in times if time is not None), default=None)
-        yield Finding(Cause.CONTAINER_CONFIG_ERROR, Certainty.CERTAIN, evidence_of(groups, of=len(told)), since, advice)
+    for cause, texts in ((Cause.CONTAINER_CONFIG_ERROR, told), (Cause.UNSCHEDULABLE, held)):
+        if groups := grouped(texts):
+            advice = list(dict.fromkeys(line for text, pods in groups for line in _advice(text, view, pods[0])))
+            times = (parse_time(pods[0]["metadata"].get("creationTimestamp")) for _, pods in groups)
+            since = min((time for time in times if time is not None), default=None)
+            yield Finding(cause, Certainty.CERTAIN, evidence_of(groups, of=len(texts)), since, advice)
 
 
 def lacks_something(note: str) -> bool:
@@ -80,14 +91,20 @@ def _source_of(pod: JsonObject, text: str) -> str:
     return str(source.get("name") or source.get("secretName") or "")
 
 
-def _advice(text: str, namespace: str, pod: JsonObject) -> str:
-    if missing := MISSING_OBJECT.search(text):
+def _advice(text: str, view: JobView, pod: JsonObject) -> Iterator[str]:
+    if _DEVICES.search(text):
+        yield f"wait until those have ended that have the devices: {_GOES_ON} then"
+        for directory in dict.fromkeys(_OTHER_CLUSTER.findall(text)):
+            jobs = shlex.join(["trainmaster", "list", "-A", "--kubeconfig", f"{directory}/kubeconfig"])
+            yield f"or see which jobs of the other cluster have them, and delete one: {jobs}"
+    elif missing := MISSING_OBJECT.search(text):
         kind, name = _KINDS[missing[1].lower()], missing[2]
-        return f"create the {kind} {name} in the namespace {namespace}, or correct what refers to it; {_GOES_ON}"
-    if key := _MISSING_KEY.search(text):
+        yield f"create the {kind} {name} in the namespace {view.namespace}, or correct what refers to it; {_GOES_ON}"
+    elif key := _MISSING_KEY.search(text):
         kind = _KINDS[(key["kind"] or key["kind2"]).lower()]
         of = key["name"] or _source_of(pod, text)
         where = f" {of}" if of else ""
         name = key["key"] or key["key2"]
-        return f"put the key {name} into the {kind}{where}, or correct what refers to it; {_GOES_ON}"
-    return "correct what the message names, in the job or in its runtime"
+        yield f"put the key {name} into the {kind}{where}, or correct what refers to it; {_GOES_ON}"
+    else:
+        yield "correct what the message names, in the job or in its runtime"
