@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.failing_pods import BACKING_OFF, FAILURE, RUNNING, SECOND, container_status, pod, terminated
 
-from trainmaster.controller.container_failures import ContainerFailure, container_failures, first_failure, meaning_of
+from trainmaster.controller.container_failures import ContainerFailure, container_failures, meaning_of
 from trainmaster.controller.last_words import LENGTH, failed_rank, last_words
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -109,8 +109,7 @@ def test_who_ends_because_the_pod_is_deleted_was_stopped(code: int, at: int, sto
 )
 def test_the_cause_of_failures_at_about_the_same_time_is_whoever_lost_nobody(other: JsonObject, cause: int) -> None:
     failures = [*container_failures(pod(0, other)), *container_failures(pod(1, terminated(1, at=5)))]
-    first = first_failure(failures)
-    assert first is not None
+    first = min(failures, key=lambda each: each.precedence)
     assert first.rank == cause
 
 

@@ -290,11 +290,6 @@ def _time(text: str | None) -> datetime | None:
     return None if not text else datetime.fromisoformat(text)
 
 
-def first_failure(failures: Iterable[ContainerFailure]) -> ContainerFailure | None:
-    """Return the one that is most likely the cause of the others."""
-    return min(failures, key=lambda failure: failure.precedence, default=None)
-
-
 def rank_of(pod: JsonObject) -> int | None:
     """Return the number of the node that a pod of a TrainJob is; None if it is none."""
     labels = pod["metadata"].get("labels") or {}

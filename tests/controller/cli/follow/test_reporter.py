@@ -11,7 +11,7 @@ from support.failing_pods import pod
 from support.followed_jobs import condition, failure, job_status, numbered, pods, set_conditions, set_failures
 
 from trainmaster.controller.cli.follow.follower import make_reporter
-from trainmaster.controller.cli.follow.job_informers import Ownership, nodes_of
+from trainmaster.controller.cli.follow.job_informers import Ownership
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.live_reporter import LiveReporter
 from trainmaster.controller.cli.follow.reporter import Reporter
@@ -287,8 +287,6 @@ async def test_pods_belong_to_the_job_that_owns_their_jobset() -> None:
     foreign = owned("JobSet", "demo", "JobSet-of-uid-1", by=("TrainJob", "demo", "older"))
     server = Objects(foreign, owned("TrainJob", "demo", "uid-of-demo", by=("x", "x", "x")))
     assert not await ownership(server).of_pod(pod(0), JOB)
-    # A jobset without nodes tells nothing.
-    assert nodes_of({"spec": {"replicatedJobs": []}}) is None
 
 
 async def test_events_belong_to_the_job_that_owns_what_they_are_about() -> None:

@@ -4,7 +4,8 @@
 - A failure that ends everything is left to the summary, which follows at once. Every other one is reported, those of
   earlier attempts in any case.
 - What was printed is not printed again: lines that were passed on as the log of a rank, unless that goes elsewhere or
-  torchrun's report has followed them, and those with which another rank or run has ended as well.
+  torchrun's report has followed them, and those with which another rank or run has ended as well. Only the summary
+  prints those of another rank again.
 - Of many failures in one attempt the first ones are reported; the others are counted.
 - What ends because its pod is deleted has not failed.
 """
@@ -97,8 +98,8 @@ class FailureRecorder:
         if lines := await self._last_lines(status, failure, run):
             kept.lines = without_report(lines)
             is_passed_on = self._reporter.is_mixed and self._logs.passes_on(failure)
-            told = self._told.get(status.job.key, {})
-            kept.seen = (is_passed_on and len(kept.lines) == len(lines)) or _alike(kept) in told
+            told = self._told.get(status.job.key, {}).get(_alike(kept), "")
+            kept.seen = (is_passed_on and len(kept.lines) == len(lines)) or told.startswith(f"{kept.who} in ")
         self._changed()
         if await self._goes_on() or failure.attempt < max(each.failure.attempt for each in status.failures):
             self._reporter.report(self._title(status) + kept.text, bad=True)

@@ -17,6 +17,7 @@ from typing import Final
 from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus, job_name_of
 from trainmaster.controller.cli.probes import BATCH_JOBS
 from trainmaster.controller.container_failures import JOBSET_LABEL, JOBSET_UID_LABEL
+from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
 from trainmaster.controller.kube.cache.outages import Outages
@@ -24,7 +25,6 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
-from trainmaster.runtime.api.constants import NODE
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -106,7 +106,8 @@ class Ownership:
                 return created >= job.created
             self._known[uid] = found["metadata"]["uid"] == uid and _is_made_for(found["metadata"], resource, job)
             if resource == JOBSETS and self._known[uid]:
-                status.nodes = status.nodes or nodes_of(found)
+                nodes = sum(each.pods for each in JobFields({}).pod_sets(found) if each.is_node)
+                status.nodes = status.nodes or nodes or None
         return self._known[uid]
 
 
@@ -114,15 +115,6 @@ def _is_made_for(metadata: JsonObject, resource: Resource, job: FollowedJob) -> 
     if resource == JOBSETS:
         return any(owner["uid"] == job.uid for owner in metadata.get("ownerReferences") or ())
     return bool(metadata["creationTimestamp"] >= job.created)
-
-
-def nodes_of(jobset: JsonObject) -> int | None:
-    """Return how many pods of a JobSet train."""
-    for replicated in jobset["spec"]["replicatedJobs"]:
-        if replicated["name"] == NODE:
-            job = replicated["template"]["spec"]
-            return int(replicated.get("replicas", 1)) * int(job.get("completions") or job.get("parallelism") or 1)
-    return None
 
 
 @dataclass(frozen=True, slots=True)
