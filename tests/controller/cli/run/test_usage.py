@@ -155,6 +155,19 @@ def test_any_command_runs(
     assert job["spec"]["trainer"].get("numProcPerNode") == {"--nproc": 2}.get(words[0], None if args is None else 1)
 
 
+def test_several_processes_on_a_node_take_torchrun(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "plain.py").write_text("print('one')")
+    (project / "sub.py").write_text("import torch")
+    for words, warns in (
+        (["plain.py", "--nproc", "2"], True),
+        (["plain.py", "--nproc", "1"], False),
+        (["--nproc", "2", "--", "torchrun", "plain.py"], False),
+        (["sub.py", "--nproc", "2"], False),
+    ):
+        assert main(["run", "--dry-run", *words]) == 0
+        assert ("warning: --nproc 2 has no effect" in capsys.readouterr().err) == warns, words
+
+
 def test_memory_may_be_limited_and_a_size_without_a_unit_is_told(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,6 +68,7 @@ WORDS: tuple[tuple[str, Cause, str], ...] = (
      RENDEZVOUS, "see whether all pods ran"),
     ("F1123 12:58:54.572 19 client.h:80] the JAX service detected fatal errors: DEADLINE_EXCEEDED\n@ 0x7f",
      RENDEZVOUS, "see whether all pods ran"),
+    ("ValueError: Number of processes must be defined.", FAILED, "JAX_NUM_PROCESSES"),
     ("ORTE was unable to reliably start one or more daemons.", RENDEZVOUS, "see whether all pods ran"),
 )  # fmt: skip
 

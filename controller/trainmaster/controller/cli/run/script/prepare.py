@@ -217,6 +217,13 @@ def check_program(program: Program, options: Options, *, python: str | None, rep
         report(f"warning: {program.title}: {absent}")
     for doubt in warnings_of(options):
         report(f"warning: {doubt}")
+    is_alone = program.launcher is None and framework_of(program.imports.installed) is not TORCH
+    if options.nproc not in (None, 1) and options.runtime is None and is_alone:
+        report(
+            f"warning: --nproc {options.nproc} has no effect: torchrun alone starts several processes on a node, and "
+            f"{program.title} is run without it, since it does not import torch; to start it so all the same: "
+            f"trainmaster run --nproc {options.nproc} -- torchrun {program.title}"
+        )
     if python is None or options.pip or options.requirements:
         return  # nobody knows what the image has, or what will be installed
     needed = [name for name, is_needed in program.imports.installed.items() if is_needed]

@@ -185,6 +185,14 @@ KNOWN: Final[Sequence[KnownWords]] = (
         _FAILED,
         "make room on the volume to which it writes, or write less: fewer checkpoints, a larger claim",
     ),
+    # JAX reads its place from nowhere but arguments.
+    KnownWords(
+        r"(?:Number of processes|The process id of the current process) must be defined"
+        r"|coordinator_address should be defined",
+        _FAILED,
+        "give jax.distributed.initialize its three arguments, from JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and "
+        "JAX_PROCESS_ID, which the runtime jax-distributed sets in each pod",
+    ),
     # Rendezvous: c10d, gloo, NCCL, JAX, MPI, XGBoost.
     KnownWords(
         r"rendezvous\w*.{0,80}(?:time|fail|clos|error)|Rendezvous(?:Timeout|Connection|Closed|State)Error"
