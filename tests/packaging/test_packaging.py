@@ -227,4 +227,4 @@ def test_a_program_on_the_path_is_left_at_that(elsewhere: Path) -> None:
 def test_an_unknown_program_is_refused_with_those_that_are_known(elsewhere: Path) -> None:
     made = run(elsewhere, "grafana")
     assert made.returncode == 2
-    assert "no program grafana; it knows chromium, prometheus, promtool, valgrind and vgdb" in made.stderr
+    assert "no program grafana; it knows chromium, prometheus, promtool, sshd, valgrind and vgdb" in made.stderr

@@ -105,6 +105,9 @@ def test_a_row_has_the_cause_that_explain_finds_in_the_pods_or_that_of_the_condi
     (looked,) = rows_of([unknown], pods=[waits], jobsets=[jobset(nodes=1)], now=moment(20))
     (blind,) = rows_of([unknown], pods=None, jobsets=[], now=moment(20))
     assert (looked.cause, blind.cause) == ("Unschedulable", "")
+    waits["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = "demo"  # and tables read no PodGroups
+    (of_gang,) = rows_of([unknown], pods=[waits], jobsets=[jobset(nodes=1)], now=moment(20))
+    assert of_gang.cause == ""
     told = [
         trainjob(condition("Failed", message="jobset failed"), FAILED),
         trainjob(condition("Suspended"), suspend=True),

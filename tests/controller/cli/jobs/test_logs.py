@@ -242,7 +242,7 @@ async def test_jobs_of_v1_are_run_and_followed_as_well(mine: Team, tmp_path: Pat
     worker = ["sh", "-c", f"{tells}; touch {gate}"]
     await mine.submit_v1("PyTorchJob", "older", {"Master": (1, master), "Worker": (1, worker)})
     done = await mine.cli("attach", "older", "--all", code=0)
-    assert sorted(done.out.splitlines()) == ["node 0 | this is 0 of 2", "node 1 | this is 1 of 2"]
+    assert sorted(done.out.splitlines()) == ["master 0 | this is 0 of 2", "worker 0 | this is 1 of 2"]
     assert f"PyTorchJob {mine.name}/older: Succeeded after " in done.err
     failing = job("PyTorchJob", "newer", {"Worker": (1, ["sh", "-c", "echo no such data; exit 3"])})
     failing["metadata"]["namespace"] = mine.name
@@ -250,7 +250,7 @@ async def test_jobs_of_v1_are_run_and_followed_as_well(mine: Team, tmp_path: Pat
     done = await mine.cli("run", file, code=1)
     assert done.out == "no such data\n"
     assert f"PyTorchJob {mine.name}/newer created\n" in done.err
-    assert re.search(r": Failed after .*\n  rank 0 failed: exit code 3; attempt 0, pod newer-worker-0\n", done.err)
+    assert re.search(r": Failed after .*\n  worker 0 failed: exit code 3; attempt 0, pod newer-worker-0\n", done.err)
     assert mine.advised("restart", "pytorchjob/newer") in done.err
     done = await mine.cli("run", file, code=2)
     assert "PyTorchJob newer already exists in namespace" in done.err

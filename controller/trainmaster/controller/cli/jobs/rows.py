@@ -18,7 +18,13 @@ from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.state import state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.job_fields import Progress, number, true_conditions
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
+from trainmaster.runtime.api.constants import (
+    COMPLETE,
+    COSCHEDULING_POD_LABEL,
+    FAILED,
+    SUSPENDED,
+    VOLCANO_POD_ANNOTATION,
+)
 from trainmaster.runtime.jobs.constants import CREATED, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -29,6 +35,8 @@ _GOOD: Final = frozenset({COMPLETE, SUCCEEDED, CREATED, RUNNING})
 """Types of conditions that stand in nobody's way."""
 
 _LONGEST: Final = 500
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -175,8 +183,10 @@ def trouble_of(
         jobsets=None if jobset is None else [jobset],
     )
     explanation = explain(view)
+    # Whether pods of a gang lack room, or only wait for each other, PodGroups tell, which nobody has read for this.
+    unknown = {Cause.UNKNOWN, *((Cause.UNSCHEDULABLE,) if any(map(_is_of_gang, pods or ())) else ())}
     for finding in explanation.findings:
-        if finding.cause != Cause.UNKNOWN:
+        if finding.cause not in unknown:
             first = finding.evidence[0]
             # The job is named beside it, and what is told of pods says of which rank.
             of = "" if first.object.kind in (view.kind, "Pod") else f"{first.object}: "
@@ -186,6 +196,14 @@ def trouble_of(
     if told is None or state in _GOOD:
         return None
     return Trouble(told.get("reason") or state, _one_line(told.get("message") or state))
+
+
+def _is_of_gang(pod: JsonObject) -> bool:
+    metadata = pod["metadata"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    scheduler = (pod.get("spec") or {}).get("schedulerName") or DEFAULT_SCHEDULER
+    is_marked = COSCHEDULING_POD_LABEL in labels or VOLCANO_POD_ANNOTATION in annotations
+    return is_marked or scheduler != DEFAULT_SCHEDULER
 
 
 def _one_line(text: str) -> str:
