@@ -108,6 +108,11 @@ def test_a_row_has_the_cause_that_explain_finds_in_the_pods_or_that_of_the_condi
     waits["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = "demo"  # and tables read no PodGroups
     (of_gang,) = rows_of([unknown], pods=[waits], jobsets=[jobset(nodes=1)], now=moment(20))
     assert of_gang.cause == ""
+    told_so = condition("Waiting", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
+    (after_a_while,) = rows_of(
+        [Job(trainjob(told_so), TRAINJOBS)], pods=[waits], jobsets=[jobset(nodes=1)], now=moment(60)
+    )
+    assert after_a_while.cause == ""
     told = [
         trainjob(condition("Failed", message="jobset failed"), FAILED),
         trainjob(condition("Suspended"), suspend=True),

@@ -28,6 +28,7 @@ from trainmaster.controller.cli.probes import (
     WORKLOADS,
 )
 from trainmaster.controller.explain.causes.controllers import LEASE, PATIENCE
+from trainmaster.controller.explain.causes.gangs import is_of_gang
 from trainmaster.controller.explain.causes.kueue import queue_of
 from trainmaster.controller.explain.causes.pods.evidence import waiting_pods
 from trainmaster.controller.explain.causes.pods.volumes import claim_names
@@ -46,9 +47,7 @@ from trainmaster.controller.manager.roles import NAME
 from trainmaster.controller.resources import RUNTIMES
 from trainmaster.runtime.api.constants import (
     CLUSTER_TRAINING_RUNTIME_KIND,
-    COSCHEDULING_POD_LABEL,
     VOLCANO_API_VERSION,
-    VOLCANO_POD_ANNOTATION,
 )
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -104,8 +103,7 @@ def _is_gang(view: JobView) -> bool:
         for each in (jobset.get("spec") or {}).get("replicatedJobs") or ()
     ]
     known = [pod["metadata"] for pod in view.pods or ()] or templates
-    marks = (*(each.get("labels") or {} for each in known), *(each.get("annotations") or {} for each in known))
-    return not known or any(COSCHEDULING_POD_LABEL in each or VOLCANO_POD_ANNOTATION in each for each in marks)
+    return not known or any(map(is_of_gang, known))
 
 
 async def _gangs(reader: Reader, view: JobView) -> Fields:

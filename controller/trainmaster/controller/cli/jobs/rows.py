@@ -13,18 +13,13 @@ from trainmaster.controller.cli.output import one_line
 from trainmaster.controller.cli.printers import aligned
 from trainmaster.controller.container_failures import JOBSET_LABEL, rank_of
 from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.causes.gangs import is_of_gang
 from trainmaster.controller.explain.conditions import cause_of
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.state import state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.job_fields import Progress, number, true_conditions
-from trainmaster.runtime.api.constants import (
-    COMPLETE,
-    COSCHEDULING_POD_LABEL,
-    FAILED,
-    SUSPENDED,
-    VOLCANO_POD_ANNOTATION,
-)
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
 from trainmaster.runtime.jobs.constants import CREATED, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -35,8 +30,6 @@ _GOOD: Final = frozenset({COMPLETE, SUCCEEDED, CREATED, RUNNING})
 """Types of conditions that stand in nobody's way."""
 
 _LONGEST: Final = 500
-
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -183,8 +176,10 @@ def trouble_of(
         jobsets=None if jobset is None else [jobset],
     )
     explanation = explain(view)
-    # Whether pods of a gang lack room, or only wait for each other, PodGroups tell, which nobody has read for this.
-    unknown = {Cause.UNKNOWN, *((Cause.UNSCHEDULABLE,) if any(map(_is_of_gang, pods or ())) else ())}
+    # Whether pods of a gang lack room, or only wait for each other, PodGroups tell, which nobody has read for this, nor
+    # for the condition.
+    gang = any(is_of_gang(pod["metadata"]) for pod in pods or ())
+    unknown = {Cause.UNKNOWN, Cause.UNSCHEDULABLE} if gang else {Cause.UNKNOWN}
     for finding in explanation.findings:
         if finding.cause not in unknown:
             first = finding.evidence[0]
@@ -195,15 +190,8 @@ def trouble_of(
     told = job.conditions.get(state)
     if told is None or state in _GOOD:
         return None
-    return Trouble(told.get("reason") or state, _one_line(told.get("message") or state))
-
-
-def _is_of_gang(pod: JsonObject) -> bool:
-    metadata = pod["metadata"]
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    scheduler = (pod.get("spec") or {}).get("schedulerName") or DEFAULT_SCHEDULER
-    is_marked = COSCHEDULING_POD_LABEL in labels or VOLCANO_POD_ANNOTATION in annotations
-    return is_marked or scheduler != DEFAULT_SCHEDULER
+    reason = told.get("reason") or state
+    return Trouble("" if reason in unknown else reason, _one_line(told.get("message") or state))
 
 
 def _one_line(text: str) -> str:

@@ -33,7 +33,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import LEASES, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
-from trainmaster.runtime.api.constants import TRAINJOB_KIND
+from trainmaster.runtime.api.constants import TRAINJOB_KIND, VOLCANO_POD_ANNOTATION
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL, OPERATOR_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -287,7 +287,9 @@ def _owners(pod: JsonObject) -> list[str]:
 def _without_noise(pod: JsonObject) -> JsonObject:
     """Drop of a pod of a job what is long, and of no use to whoever explains how the job fares."""
     strip_managed_fields(pod)
-    pod["metadata"].pop("annotations", None)
+    annotations = pod["metadata"].pop("annotations", None) or {}
+    if VOLCANO_POD_ANNOTATION in annotations:  # by which a member of a gang is known
+        pod["metadata"]["annotations"] = {VOLCANO_POD_ANNOTATION: annotations[VOLCANO_POD_ANNOTATION]}
     spec = pod.get("spec") or {}
     for containers in (spec.get("containers"), spec.get("initContainers")):
         for container in containers or ():

@@ -19,7 +19,7 @@ from trainmaster.controller.explain.pods import (
 )
 from trainmaster.controller.explain.view import JobView, condition_since, kubectl
 from trainmaster.controller.job_fields import true_conditions
-from trainmaster.runtime.api.constants import VOLCANO_API_VERSION
+from trainmaster.runtime.api.constants import COSCHEDULING_POD_LABEL, VOLCANO_API_VERSION, VOLCANO_POD_ANNOTATION
 from trainmaster.runtime.jsontree import JsonObject
 
 _UNSCHEDULABLE: Final = "Unschedulable"
@@ -31,6 +31,12 @@ _OPEN: Final = "Open"
 _MISSING: Final = "does not exist"
 _STARTED: Final = frozenset({"Running", "Scheduled", "Completed", "Finished", "Succeeded"})
 """Phases of a group that has what it needs, of both kinds."""
+
+
+def is_of_gang(metadata: JsonObject) -> bool:
+    """Tell whether a pod, or what pods are made of, is marked as a member of a PodGroup."""
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    return COSCHEDULING_POD_LABEL in labels or VOLCANO_POD_ANNOTATION in annotations
 
 
 def gang_incomplete(view: JobView) -> Iterator[Finding]:
