@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from trainmaster.controller.cli.jobs.log_sources import Member, members, of_rank, selector, why_no_log
+from trainmaster.controller.cli.jobs.log_sources import Member, find_members, of_rank, why_no_log
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import (
     FAILURE,
@@ -30,7 +30,7 @@ from trainmaster.controller.cli.jobs.options import (
     report,
 )
 from trainmaster.controller.cli.responses import Rejected
-from trainmaster.controller.container_failures import log_container
+from trainmaster.controller.container_failures import container_statuses, log_container
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotConnected, from_response
 from trainmaster.controller.kube.rest.resources import PODS
@@ -143,8 +143,7 @@ async def _stack(client: KubeClient, arguments: argparse.Namespace) -> int:
 async def _find(client: KubeClient, arguments: argparse.Namespace) -> tuple[Job, list[Member]]:
     """Return a job, and who of it has pods."""
     job = await find_job(client, namespace_of(client, arguments), arguments.job)
-    pods = await client.list(PODS, job.namespace, label_selector=selector(job))
-    return job, members(job, pods["items"])
+    return job, await find_members(client, job)
 
 
 def _chosen(job: Job, found: Sequence[Member], rank: int | None) -> Member:
@@ -163,8 +162,7 @@ def _require_running(member: Member, container: str) -> None:
     names = [each["name"] for each in pod["spec"]["containers"]]
     if container not in names:
         raise Rejected([f"pod {pod['metadata']['name']} has no container {container!r}; there are: {', '.join(names)}"])
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    state = next((each.get("state") or {} for each in statuses if each["name"] == container), {})
+    state = next((each.get("state") or {} for each in container_statuses(pod) if each["name"] == container), {})
     if ended := state.get("terminated"):
         why = f"its container {container} has ended ({ended.get('reason')}, exit code {ended.get('exitCode')})"
     else:

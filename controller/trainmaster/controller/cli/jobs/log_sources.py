@@ -130,6 +130,12 @@ def selector(job: Job) -> str:
     return f"{JOB_NAME_LABEL}={job.name},{OPERATOR_NAME_LABEL}={job.kind.lower()}-controller"
 
 
+async def find_members(client: KubeClient, job: Job, kept: KeptLogs | None = None) -> list[Member]:
+    """Return the members of a job, from the pods that it has now, and those of which logs are kept."""
+    pods = await client.list(PODS, job.namespace, label_selector=selector(job))
+    return members(job, pods["items"], kept)
+
+
 def members(job: Job, pods: Iterable[JsonObject], kept: KeptLogs | None = None) -> list[Member]:
     """Return the members of a job that have pods: nodes in their order, then the others by name."""
     created = job.object["metadata"]["creationTimestamp"]

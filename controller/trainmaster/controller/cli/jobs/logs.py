@@ -18,18 +18,16 @@ from typing import Any, Final
 
 from trainmaster.controller.cli.follow.pod_logs import FollowedPod, LogLines, PodLog
 from trainmaster.controller.cli.jobs.log_sources import (
-    KeptLogs,
     LogOptions,
     LogSource,
     Member,
+    find_members,
     kept_logs,
     lines,
     log_source,
-    members,
     merged,
     of_rank,
     read,
-    selector,
     why_no_log,
 )
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
@@ -48,7 +46,6 @@ from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.container_failures import log_container
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
-from trainmaster.controller.kube.rest.resources import PODS
 
 _LOOK_EVERY: Final = 0.5
 _DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
@@ -160,7 +157,7 @@ async def _wanted(client: KubeClient, job: Job, arguments: argparse.Namespace) -
     Raises:
         Rejected: There is no such rank.
     """
-    found = await _members(client, job, await kept_logs(client, job.uid))
+    found = await find_members(client, job, await kept_logs(client, job.uid))
     if not found:
         for line in _explain_no_pods(job):
             report(line)
@@ -175,11 +172,6 @@ async def _wanted(client: KubeClient, job: Job, arguments: argparse.Namespace) -
             lacking = f"has no {'pod that leads' if arguments.rank is None else f'rank {rank}'} at the moment"
         raise Rejected([f"{job.title} {lacking}; there are: {names} (--all prints them all)"])
     return chosen
-
-
-async def _members(client: KubeClient, job: Job, kept: KeptLogs | None = None) -> list[Member]:
-    pods = await client.list(PODS, job.namespace, label_selector=selector(job))
-    return members(job, pods["items"], kept)
 
 
 def _chosen(found: Sequence[Member], arguments: argparse.Namespace) -> list[Member]:
@@ -308,7 +300,7 @@ class _Following:
 
     async def _look(self) -> None:
         """Look for pods that are not followed yet, and for what has become of the others."""
-        chosen = _chosen(await _members(self._client, self._job), self._arguments)
+        chosen = _chosen(await find_members(self._client, self._job), self._arguments)
         for member in chosen:
             uid = member.pod["metadata"]["uid"]
             if uid in self._pods:

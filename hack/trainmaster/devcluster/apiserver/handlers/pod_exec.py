@@ -7,7 +7,6 @@ The protocols are those that kubectl and the Kubernetes clients speak, `v5.chann
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
@@ -121,7 +120,7 @@ async def _read(socket: web.WebSocketResponse, execution: Execution) -> None:
 
 def _resize(execution: Execution, content: bytes) -> None:
     try:
-        size = json.loads(content)
+        size = orjson.loads(content)
         execution.resize(int(size["Width"]), int(size["Height"]))
     except (ValueError, TypeError, KeyError):
         return  # no size

@@ -99,9 +99,10 @@ def cause_of_failure(failure: ContainerFailure, lines: Sequence[str] = ()) -> Ca
     if (first := _REASON.match(failure.message)) and first[0] in DISRUPTION_REASONS:
         return DISRUPTION_REASONS[first[0]]  # the reason of a pod that was taken away comes first
     told = lines or failure.message.splitlines()
-    said = None if lost_by_mpirun(told) else said_cause(told)  # what it lost is, as a rule, in another container
+    lost = lost_by_mpirun(told)  # that is, as a rule, in another container
+    said = None if lost else said_cause(told)
     # A kill that nobody explains, of a container that has a limit.
-    is_killed = failure.exit_code == _KILLED and bool(failure.memory_limit) and not lost_by_mpirun(told)
+    is_killed = failure.exit_code == _KILLED and bool(failure.memory_limit) and not lost
     if is_killed or (said is not None and said.cause is Cause.OUT_OF_MEMORY):
         return Cause.OUT_OF_MEMORY
     if failure.is_initial:
