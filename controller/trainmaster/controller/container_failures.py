@@ -78,6 +78,9 @@ TAKEN_AWAY: Final = frozenset({"DeadlineExceeded", "Evicted", "NodeLost", "Preem
 NOT_STARTED: Final = 128
 """The exit code that kubelets write for a container that could not be started."""
 
+_REASONS: Final = {OOM_KILLED: "it needed more memory than its limit", STATUS_UNKNOWN: "nobody saw how it ended"}
+"""What reasons mean that kubelets give; they know more than the exit code tells."""
+
 _INITIALIZERS: Final = frozenset(ANCESTORS) - {TRAINER_ANCESTOR}
 
 
@@ -116,6 +119,9 @@ class ContainerFailure:
 
     memory_limit: str = ""
     """The limit of its memory; empty if it has none."""
+
+    tells_log: bool = False
+    """Whether its message is the end of its log, so that it wrote nothing where that is empty."""
 
     superseded: bool = field(default=False, compare=False)
     """Whether the container has been started again since."""
@@ -213,6 +219,7 @@ def _failure(pod: JsonObject, container: str, **known: Any) -> ContainerFailure:
         replicated_job=replicated_job,
         ranks=None if (node := rank_of(pod)) is None else ranks_of(pod, node),
         is_initial=bool(initial) or replicated_job in _INITIALIZERS,
+        tells_log=found.get("terminationMessagePolicy") == "FallbackToLogsOnError",
         memory_limit=str(((found.get("resources") or {}).get("limits") or {}).get("memory") or ""),
         **known,
     )
@@ -341,11 +348,13 @@ def node_title(node: int, ranks: range | None) -> str:
     return f"rank {ranks.start}" if len(ranks) == 1 else f"node {node} (ranks {ranks.start}-{ranks[-1]})"
 
 
-def meaning_of(exit_code: int) -> str:
-    """Say what an exit code means beyond failure; empty if nobody can know.
+def meaning_of(exit_code: int, reason: str = "") -> str:
+    """Say what the reason of a container means, or else its exit code beyond failure; empty if nobody can know.
 
     Codes above 128 are how shells and container runtimes write the number of a signal.
     """
+    if reason in _REASONS:
+        return _REASONS[reason]
     if exit_code in _MEANINGS:
         return _MEANINGS[exit_code]
     try:

@@ -23,7 +23,7 @@ from trainmaster.controller.container_failures import (
 from trainmaster.controller.explain.findings import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.controller.job_fields import mapping, number
-from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION
+from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, FAILED
 from trainmaster.runtime.jobs.constants import REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -75,6 +75,12 @@ def places(pods: Iterable[JsonObject]) -> list[list[JsonObject]]:
     return [sorted(of_place, key=_age_order) for of_place in there.values()]
 
 
+def known_pods(view: JobView) -> list[JsonObject]:
+    """Return all pods of a job that anybody still tells of, deleted ones as well."""
+    pods = (*(view.former_pods or ()), *(view.pods or ()))
+    return list({pod["metadata"]["uid"]: pod for pod in pods}.values())
+
+
 def current_pods(view: JobView) -> list[JsonObject]:
     """Return the newest pod of each place, of the last attempt, in the order of nodes."""
     pods = view.pods or ()
@@ -85,25 +91,35 @@ def current_pods(view: JobView) -> list[JsonObject]:
 def last_failures(view: JobView) -> list[tuple[ContainerFailure, JsonObject]]:
     """Return how containers failed last, with their pods, whoever is most likely the cause of the others first.
 
-    Only the last attempt counts in which any failed, and of pods that had one place the newest. The run of a failure
-    counts the pods that had its place before.
+    Only the last attempt counts in which any failed, of a job that has failed the last one; and of pods that had one
+    place the newest. The run of a failure counts the pods that had its place before.
     """
-    of_places = places(view.pods or ())
-    for attempt in sorted(set(map(restart_attempt, view.pods or ())), reverse=True):
-        there = [
-            [_failures(view, pod, before=number) for number, pod in enumerate(each)]
-            for each in of_places
-            if restart_attempt(each[0]) == attempt
-        ]
-        newest = [pair for of_place in there for pair in of_place[-1]]
-        # Where no newest pod has failed, the ones before them tell why there are new ones.
-        found = newest or [pair for of_place in there for pair in next(filter(None, reversed(of_place)), [])]
-        if found:
-            return sorted(found, key=lambda pair: pair[0].precedence)
+    pods = known_pods(view)
+    of_places = places(pods)
+    is_final = view.outcome == FAILED
+    attempts = sorted(set(map(restart_attempt, pods)), reverse=True)
+    for attempt in attempts[:1] if is_final else attempts:
+        of_attempt = [each for each in of_places if restart_attempt(each[0]) == attempt]
+        # Where nothing else tells why a job has failed: a run that was stopped then has overcome nothing.
+        for with_superseded in (False, True) if is_final else (False,):
+            there = [
+                [
+                    _failures(view, pod, before=number, with_superseded=with_superseded)
+                    for number, pod in enumerate(each)
+                ]
+                for each in of_attempt
+            ]
+            newest = [pair for of_place in there for pair in of_place[-1]]
+            # Where no newest pod has failed, the ones before them tell why there are new ones.
+            found = newest or [pair for of_place in there for pair in next(filter(None, reversed(of_place)), [])]
+            if found:
+                return sorted(found, key=lambda pair: pair[0].precedence)
     return []
 
 
-def _failures(view: JobView, pod: JsonObject, *, before: int) -> list[tuple[ContainerFailure, JsonObject]]:
+def _failures(
+    view: JobView, pod: JsonObject, *, before: int, with_superseded: bool
+) -> list[tuple[ContainerFailure, JsonObject]]:
     """Return the failures of a pod that are not overcome; the end of a log is the message of what has no other."""
     return [
         (
@@ -115,7 +131,7 @@ def _failures(view: JobView, pod: JsonObject, *, before: int) -> list[tuple[Cont
             pod,
         )
         for failure in container_failures(pod)
-        if not failure.superseded and not failure.stopped
+        if not failure.stopped and (with_superseded or not failure.superseded)
     ]
 
 

@@ -85,7 +85,7 @@ class JobView(JobFields):
     """Those that have its labels, and are not its own."""
 
     former_pods: Objects = None
-    """Those that are deleted and of which an embedded cluster still tells; read where a rank lost another one."""
+    """Those that are deleted, of which an embedded cluster still tells, and has the logs."""
 
     has_more_pods: bool = False
     """Whether it has more pods than were read: then nothing follows from one that is not among them."""

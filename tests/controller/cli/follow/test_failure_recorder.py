@@ -203,7 +203,7 @@ async def test_an_exit_code_and_a_reason_are_told_with_what_they_mean(recording:
         pod(3, containers=[container_status(terminated(2), name="dataset-initializer")], job="dataset-initializer"),
     )
     assert [line.partition("; attempt 0, pod demo-")[0] for line in recording.report.told] == [
-        "rank 1 failed: exit code 137, OOMKilled (it used more memory than its limit)",
+        "rank 1 failed: exit code 137, OOMKilled (it needed more memory than its limit)",
         "rank 2 failed: exit code 139 (crashed: SIGSEGV, a bad memory access in native code)",
         "container dataset-initializer failed: exit code 2",
     ]

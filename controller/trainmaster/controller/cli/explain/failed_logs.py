@@ -12,7 +12,6 @@ from trainmaster.controller.cli.cluster import manager_status
 from trainmaster.controller.cli.explain.reader import Reader
 from trainmaster.controller.cli.follow.failures import FOR_EVER, run_of, without_report
 from trainmaster.controller.cli.follow.pod_logs import last_lines
-from trainmaster.controller.cli.jobs.log_sources import kept_logs
 from trainmaster.controller.cli.probes import POD_LOGS
 from trainmaster.controller.cli.run.script.imports import installation_advice
 from trainmaster.controller.container_failures import REPLICATED_JOB_LABEL, ContainerFailure, restart_attempt
@@ -36,17 +35,21 @@ async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
     """Return the field `logs` of a view, and what else the failures are worth a look at."""
     first = last_failures(view)[:_MOST]
     reads = [((failure.pod_uid, failure.container), _of_failure(reader, failure, pod)) for failure, pod in first]
-    fields: dict[str, Any] = {}
     if first and first[0][0].lost_a_peer:
         failure = first[0][0]
-        fields["former_pods"] = former = await _former_pods(reader, view, failure)
+        former = [
+            pod
+            for pod in view.former_pods or ()
+            if restart_attempt(pod) == failure.attempt
+            and labels_of(pod).get(REPLICATED_JOB_LABEL, "") == failure.replicated_job
+        ]
         reads += [
-            ((pod["metadata"]["uid"], failure.container), _lines(reader, pod["metadata"]["name"], failure.container))
+            ((pod["metadata"]["uid"], failure.container), _lines(reader, pod, failure.container))
             for pod in former[:_MOST]
         ]
     for pod in view.pods or ():
         if (initial := running_init_container(pod)) is not None:
-            reads.append(((pod["metadata"]["uid"], initial[0]), _lines(reader, pod["metadata"]["name"], initial[0])))
+            reads.append(((pod["metadata"]["uid"], initial[0]), _lines(reader, pod, initial[0])))
             break  # the others wait for the same
     logs = zip((key for key, _ in reads), await asyncio.gather(*(read for _, read in reads)), strict=True)
     # Of several runs of a container the first that counts is kept.
@@ -57,42 +60,27 @@ async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
         with suppress(KubeError):
             manager = await manager_status(reader.client)
     if manager is None or not manager.get("python"):
-        return {**fields, "logs": found}
+        return {"logs": found}
     installation = installation_advice([missing.partition(".")[0]], python=str(manager["python"]))
-    return {**fields, "logs": found, "installation": installation}
-
-
-async def _former_pods(reader: Reader, view: JobView, failure: ContainerFailure) -> list[JsonObject]:
-    """Return the deleted pods of the attempt and the ReplicatedJob of a failure, as an embedded cluster tells."""
-    try:
-        kept = await kept_logs(reader.client, view.uid)
-    except KubeError:
-        return []
-    return [
-        pod
-        for pod in (kept.pods if kept is not None else ())
-        if restart_attempt(pod) == failure.attempt
-        and labels_of(pod).get(REPLICATED_JOB_LABEL, "") == failure.replicated_job
-    ]
+    return {"logs": found, "installation": installation}
 
 
 async def _of_failure(reader: Reader, failure: ContainerFailure, pod: JsonObject) -> list[str]:
     run = run_of(failure, pod)
-    lines = await _lines(
-        reader, failure.pod, failure.container, previous=failure.superseded, since=run.since, until=run.until
-    )
+    lines = await _lines(reader, pod, failure.container, previous=failure.superseded, since=run.since, until=run.until)
     return without_report(lines)
 
 
 async def _lines(
-    reader: Reader, pod: str, container: str, *, previous: bool = False, since: str = "", until: str = FOR_EVER
+    reader: Reader, pod: JsonObject, container: str, *, previous: bool = False, since: str = "", until: str = FOR_EVER
 ) -> list[str]:
     try:
         async with asyncio.timeout(_TIMEOUT):
             lines = await last_lines(
                 reader.client,
                 namespace=reader.namespace,
-                pod=pod,
+                pod=pod["metadata"]["name"],
+                uid=pod["metadata"]["uid"],
                 container=container,
                 previous=previous,
                 since=since,

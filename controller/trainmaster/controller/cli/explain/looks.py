@@ -158,7 +158,7 @@ def _of_pods(reader: Reader, view: JobView) -> Iterator[Look]:
     if state_of(view).state in (State.WAITING, State.RESTARTING):
         yield _claims(reader, view)
         yield _services(reader, view)
-    if not are_well:
+    if not are_well or state_of(view).state is State.FAILED:
         yield read_failed_logs(reader, view)
     if state_of(view).state is State.RUNNING:
         yield read_last_output(reader, view)

@@ -9,8 +9,10 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
+from trainmaster.controller.cli.jobs.log_sources import kept_logs
 from trainmaster.controller.cli.probes import each_once, list_first
 from trainmaster.controller.explain.view import JobView, Objects, Unread, WhyUnread
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -127,6 +129,13 @@ class Reader:
             self._failed(resource, "get", error, where)
             return None
         return [{"apiVersion": resource.api_version, "kind": resource.kind, **found}]
+
+    async def read_former_pods(self, job_uid: str) -> list[JsonObject] | None:
+        """Read the pods of a job that are deleted; None: only an embedded cluster tells of these."""
+        with suppress(KubeError):
+            kept = await kept_logs(self.client, job_uid)
+            return None if kept is None else kept.pods
+        return None
 
     def _failed(self, resource: Resource, verb: str, error: KubeError, namespace: str | None) -> None:
         if isinstance(error, Unauthorized):

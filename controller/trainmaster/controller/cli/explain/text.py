@@ -113,7 +113,7 @@ def _evidence(evidence: Evidence, now: datetime) -> str:
 
 def _failed_container(failed: FailedContainer, now: datetime, *, may_be_read: bool) -> Iterator[str]:
     failure = failed.failure
-    meaning = meaning_of(failure.exit_code)
+    meaning = meaning_of(failure.exit_code, failure.reason)
     told = ", ".join(each for each in (failure.reason if failure.reason != "Error" else "", meaning) if each)
     moment = datetime.fromisoformat(failure.at) if failure.at else None
     at = f", {_ago(moment, now)}" if moment is not None else ""

@@ -265,6 +265,7 @@ class PodLog:
         lines: What takes it.
         tail_lines: How many of the lines that are there already are of interest; None: all.
         since_seconds: How old they may be; None: of any age.
+        uid: Of the pod: an embedded cluster has the logs of deleted ones too; others look at the name alone.
     """
 
     def __init__(
@@ -277,11 +278,12 @@ class PodLog:
         lines: LogLines,
         tail_lines: int | None = None,
         since_seconds: int | None = None,
+        uid: str | None = None,
     ) -> None:
         self._client = client
         self._path = PODS.path(namespace, pod, "log")
         self._container = container
-        self._beginning = {"tailLines": tail_lines, "sinceSeconds": since_seconds}
+        self._beginning = {"tailLines": tail_lines, "sinceSeconds": since_seconds, "uid": uid}
         self.lines = lines
         self.refusal: str | None = None
         """What the server said if we may not read it."""
@@ -409,6 +411,7 @@ async def last_lines(
     previous: bool,
     since: str,
     until: str,
+    uid: str | None = None,
     refused: Callable[[str], object] | None = None,
 ) -> list[str]:
     """Return the last lines of a run of a container; none if they cannot be read any more.
@@ -421,9 +424,12 @@ async def last_lines(
         previous: Whether another run has started since.
         since: When the run started, RFC 3339: the log may be that of yet another run by now.
         until: When it ended.
+        uid: Of the pod: an embedded cluster has the logs of deleted ones too; others look at the name alone.
         refused: Is told why they may not be read, if that is so.
     """
-    log = PodLog(client, namespace=namespace, pod=pod, container=container, lines=LogLines(), tail_lines=KEPT_LINES)
+    log = PodLog(
+        client, namespace=namespace, pod=pod, container=container, lines=LogLines(), tail_lines=KEPT_LINES, uid=uid
+    )
     await log.glance(previous=previous)
     log.lines.close()
     if log.refusal is not None and refused is not None:

@@ -50,18 +50,22 @@ def advice_for(view: JobView, cause: Cause, failure: ContainerFailure, *, lines:
 
 def _read_log(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> str:
     """Return the advice to read the log of a container, with the command."""
+    previous = ["--previous"] if failure.superseded else []
     if not view.is_trainjob:
-        return f"{READ_ITS_LOG}: {trainmaster(view, 'logs', '--all')}"
+        return f"{READ_ITS_LOG}: {trainmaster(view, 'logs', '--all', *previous)}"
     if failure.rank is None and failure.replicated_job != LAUNCHER:
-        return f"{READ_ITS_LOG}: {kubectl(view, 'logs', failure.pod, '-c', failure.container)}"
+        return f"{READ_ITS_LOG}: {kubectl(view, 'logs', failure.pod, '-c', failure.container, *previous)}"
     first = failed_rank("\n".join(lines))
     if first is None or first not in (failure.ranks or ()):
         first = failure.ranks.start if failure.ranks else failure.rank
-    return f"{READ_ITS_LOG}: {trainmaster(view, 'logs', *(['--rank', str(first)] if first else []))}"
+    rank = ["--rank", str(first)] if first else []
+    return f"{READ_ITS_LOG}: {trainmaster(view, 'logs', *rank, *previous)}"
 
 
 def run_again(view: JobView) -> Sequence[str]:
-    """Return what is left to do where a pod is gone, and its log with it; or may not be seen."""
+    """Return what is left to do where a pod is gone, mostly with its log; or may not be seen."""
+    if view.former_pods:
+        return [f"{READ_ITS_LOG} (of an earlier attempt with --attempt N): {trainmaster(view, 'logs', '--all')}"]
     if view.pods is None and not view.is_deleted:
         return [f"{READ_ITS_LOG}: {trainmaster(view, 'logs')}"]
     again = "its pod is gone, and its log too: run it again, and follow it"

@@ -34,7 +34,7 @@ from trainmaster.controller.explain.findings import (
     parse_time,
     reference_to,
 )
-from trainmaster.controller.explain.pods import condition_of, current_pods, has_succeeded, last_failures, place_of
+from trainmaster.controller.explain.pods import condition_of, has_succeeded, known_pods, last_failures, place_of
 from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.controller.last_words import failed_rank, last_words, lost_by_mpirun
 from trainmaster.runtime.jsontree import JsonObject
@@ -147,7 +147,7 @@ def _ended_before(view: JobView, failed: FailedContainer, *, is_first: bool) -> 
     """Yield the node that had done its work when another one lost it; or that none is known to have failed before."""
     if not failed.failure.lost_a_peer:
         return
-    pods = {(place_of(pod), restart_attempt(pod)): pod for pod in (*(view.former_pods or ()), *current_pods(view))}
+    pods = {(place_of(pod), restart_attempt(pod)): pod for pod in known_pods(view)}
     done = [
         pod
         for (_, attempt), pod in pods.items()

@@ -17,6 +17,7 @@ from trainmaster.controller.explain.causes.pods.evidence import one_line
 from trainmaster.controller.explain.causes.pods.images import image_advice
 from trainmaster.controller.explain.causes.pods.scheduling import FAILED_SCHEDULING
 from trainmaster.controller.explain.findings import Certainty, Event, Evidence, Finding
+from trainmaster.controller.explain.pods import known_pods
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.view import JobView, own_pod_specs
 from trainmaster.runtime.api.constants import NODE
@@ -44,7 +45,7 @@ def of_gone_pods(view: JobView) -> Iterator[Finding]:
     """Find what kept pods from running that are gone."""
     if state_of(view).state is not State.FAILED:
         return
-    there = {pod["metadata"]["name"] for pod in view.pods or ()}
+    there = {pod["metadata"]["name"] for pod in known_pods(view)}
     by_pod: dict[str, list[Event]] = {}
     for event in view.events_about("Pod"):
         if event.about.name not in there:
