@@ -19,6 +19,9 @@ from trainmaster.runtime.jsontree import JsonObject
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """A job that has it is suspended and resumed by Kueue."""
 
+MADE_BY_RUN: Final = {"app.kubernetes.io/managed-by": "trainmaster-run"}
+"""The label of what `trainmaster run` makes of a program: nobody has written a manifest."""
+
 PRECEDENCE: Final = (
     COMPLETE, SUCCEEDED, FAILED, BLOCKED, SUSPENDED, CONTAINER_FAILED, RESTARTING, WAITING, RUNNING, CREATED,
     PLUGIN_SKIPPED,
@@ -93,6 +96,11 @@ class JobFields:
     def uid(self) -> str:
         """Of the object: a job that is created anew under the same name has another one."""
         return text(self.metadata.get("uid"))
+
+    @property
+    def is_made_by_run(self) -> bool:
+        """Whether `trainmaster run` made it of a program, so that options say what fields say of others."""
+        return MADE_BY_RUN.items() <= mapping(self.metadata.get("labels")).items()
 
     @property
     def is_terminating(self) -> bool:

@@ -16,6 +16,7 @@ from trainmaster.controller.cli.run.script.options import Options, ProgramError
 from trainmaster.controller.cli.run.script.prepare import find_runtime
 from trainmaster.controller.cli.run.script.program import Program
 from trainmaster.controller.cli.run.script.trainjob import Runtime, copied, job_name, mounted
+from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
 from trainmaster.runtime.jsontree import JsonObject
@@ -29,6 +30,7 @@ def trainer(*, torchrun: bool = True, **options: Any) -> JsonObject:
     checked = check_schema(job)
     assert checked is not None
     assert not checked[1]
+    assert JobFields(job).is_made_by_run
     found: JsonObject = job["spec"]["trainer"]
     return found
 

@@ -10,6 +10,7 @@ from support.pod_views import THEN, ended, event, pod, view
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.containers import failed_containers
 from trainmaster.controller.explain.findings import Certainty, Finding
+from trainmaster.controller.job_fields import MADE_BY_RUN
 from trainmaster.runtime.jsontree import JsonObject
 
 LIMITED = {"containers": [{"name": "node", "image": "i", "resources": {"limits": {"memory": "2Gi"}}}]}
@@ -54,6 +55,28 @@ def test_a_program_that_is_not_there(exit_code: int, reason: str) -> None:
     finding = only(failed(0, exit_code, 'exec: "torchrum": executable file not found in $PATH', reason=reason))
     assert finding.cause is Cause.CONTAINER_FAILED
     assert "trainer.command" in finding.what_next[0]
+    needs = event("Pod", "t-node-0-0", "RuntimeIncomplete", "it needs torchrun: python -m pip install torch")
+    finding = only(failed(0, exit_code, 'exec: "torchrun": not found', reason=reason), events=[needs])
+    assert finding.what_next == ["it needs torchrun: python -m pip install torch"]
+
+
+def test_what_is_advised_of_a_job_that_run_has_made_are_options() -> None:
+    made = {**view().object, "metadata": {**view().metadata, "labels": MADE_BY_RUN}}
+    finding = only(failed(0, 137, reason="OOMKilled", spec=LIMITED), job=made)
+    assert finding.what_next[0].startswith(
+        "raise the limit of memory (--memory-limit of trainmaster run): it is 2Gi, 4Gi"
+    )
+    finding = only(failed(0, 127), job=made)
+    assert finding.what_next[0].endswith("what trainmaster run was given to run, and its --image")
+
+
+def test_a_module_that_is_missing_has_one_remedy_where_the_command_is_known() -> None:
+    missing = failed(0, 1, "Traceback (most recent call last):\nModuleNotFoundError: No module named 'einops'")
+    assert only(missing, installation="python -m pip install einops").what_next == [
+        "install it for the Python of this cluster, or correct its name: python -m pip install einops"
+    ]
+    first, *_ = only(missing).what_next
+    assert first.startswith("correct the name einops, or install the package that has it")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from typing import Final
 from trainmaster.controller.cli.run.script.files import Files
 from trainmaster.controller.cli.run.script.options import AUTO, Options, ProgramError
 from trainmaster.controller.cli.run.script.program import Program
+from trainmaster.controller.job_fields import MADE_BY_RUN
 from trainmaster.runtime.api.constants import API_VERSION, BACKOFF_LIMIT_ANNOTATION, NODE, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
@@ -47,7 +48,6 @@ _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _LONGEST_STEM: Final = 30
 """What is left for the program in the name of a job: pods and Services are called by it as well."""
 
-_LABELS: Final = {"app.kubernetes.io/managed-by": "trainmaster-run"}
 _INSTANCE: Final = "app.kubernetes.io/instance"
 
 
@@ -71,7 +71,7 @@ def _stem(text: str) -> str:
 
 def labels(job: str) -> dict[str, str]:
     """Return the labels of the ConfigMaps of a job."""
-    return {**_LABELS, _INSTANCE: job}
+    return {**MADE_BY_RUN, _INSTANCE: job}
 
 
 def job_name(program: Program) -> str:
@@ -149,7 +149,7 @@ def claim(options: Options, name: str) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "labels": _LABELS},
+        "metadata": {"name": name, "labels": MADE_BY_RUN},
         "spec": {
             "accessModes": ["ReadWriteOnce" if options.nodes == 1 else "ReadWriteMany"],
             "resources": {"requests": {"storage": _CHECKPOINTS_SIZE}},
@@ -190,7 +190,11 @@ def _trainjob(
     return {
         "apiVersion": API_VERSION,
         "kind": TRAINJOB_KIND,
-        "metadata": {"name": name, "annotations": {BACKOFF_LIMIT_ANNOTATION: str(options.retries)}},
+        "metadata": {
+            "name": name,
+            "labels": MADE_BY_RUN,
+            "annotations": {BACKOFF_LIMIT_ANNOTATION: str(options.retries)},
+        },
         "spec": {
             "runtimeRef": {"name": runtime.name, "kind": runtime.kind},
             "trainer": trainer,

@@ -9,7 +9,7 @@ from typing import Final
 from trainmaster.controller.container_failures import NOT_STARTED, ContainerFailure
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.last_said import clients_joined, said_cause, unresolved_host
-from trainmaster.controller.explain.view import JobView, kubectl, trainmaster
+from trainmaster.controller.explain.view import JobView, kubectl, resource_field, trainmaster
 from trainmaster.controller.last_words import failed_rank
 from trainmaster.runtime.api.constants import LAUNCHER
 from trainmaster.runtime.jsontree import JsonObject
@@ -20,6 +20,9 @@ READ_ITS_LOG: Final = "read its log"
 
 _START_ERRORS: Final = frozenset({"StartError", "ContainerCannotRun"})
 _NOT_FOUND: Final = (126, 127)
+_RUNTIME_INCOMPLETE: Final = "RuntimeIncomplete"
+"""The reason of the event by which an embedded cluster says what a runtime needs, and how to install it."""
+
 _KILLED: Final = 137
 _DNS: Final = ("get", "pods", "-n", "kube-system", "-l", "k8s-app=kube-dns")
 
@@ -74,7 +77,7 @@ def run_again(view: JobView) -> Sequence[str]:
 
 
 def _more_memory(view: JobView, limit: str) -> Sequence[str]:
-    where = "spec.trainer.resourcesPerNode.limits" if view.is_trainjob else "the limits of the container"
+    where = resource_field(view, "memory", limit=True)
     twice = _doubled(limit)
     more = f"raise the limit of memory ({where}): it is {limit}, {twice} would be twice that" if twice else ""
     other = more or f"give the container a limit, and a request, of the memory that it needs ({where})"
@@ -156,11 +159,14 @@ def _program(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> 
     has_started = failure.exit_code != NOT_STARTED
     log = [_read_log(view, failure, lines)] if has_started else []
     if (said := said_cause(lines)) is not None and said.advice:
-        install = [f"install it for the Python of this cluster: {view.installation}"] if view.installation else []
-        return [*install, said.advice, *log]
+        if view.installation:
+            return [f"install it for the Python of this cluster, or correct its name: {view.installation}"]
+        return [said.advice, *log]
     if failure.reason in _START_ERRORS or failure.exit_code in _NOT_FOUND:
         where = "trainer.command, or the command of the runtime" if view.is_trainjob else "the command of the container"
-        return [f"correct the command, or use an image that has the program: {where}"]
+        where = "what trainmaster run was given to run, and its --image" if view.is_made_by_run else where
+        lacking = [event.note for event in view.events or () if event.reason == _RUNTIME_INCOMPLETE][:1]
+        return lacking or [f"correct the command, or use an image that has the program: {where}"]
     if failure.lost_a_peer:
         return [
             f"it lost another rank: see which one ended first, and why: {trainmaster(view, 'logs', '--all')}",
