@@ -87,7 +87,7 @@ def test_the_container_that_failed_first_in_the_last_attempt_is_shown_with_its_l
     logs = {(first["metadata"]["uid"], "node"): lines}
     found = explain(view(jobsets=[jobset()], pods=[follows, earlier, first], logs=logs)).failed_container
     assert found is not None
-    assert (found.role, found.failure.exit_code, list(found.lines)) == ("rank 1", 3, lines)
+    assert (found.pod, found.failure.exit_code, list(found.lines)) == (first, 3, lines)
     # The termination message stands in for a log that nobody read.
     ended = container_status(BACKING_OFF, last=terminated(1, message="one\ntwo"), restarts=3)
     found = explain(view(jobsets=[jobset()], pods=[pod(0, containers=[ended], phase="Running")])).failed_container

@@ -29,9 +29,10 @@ from trainmaster.controller.container_failures import (
 )
 from trainmaster.controller.explain.cause import Cause, Question
 from trainmaster.controller.explain.causes.failures.containers import cause_of_failure
-from trainmaster.controller.explain.explanation import PATIENCE, explain
+from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.findings import Event, Finding
 from trainmaster.controller.explain.pods import is_running
+from trainmaster.controller.explain.state import PATIENCE
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.last_words import failed_rank, last_words
 from trainmaster.controller.redaction import redact

@@ -43,8 +43,8 @@ from trainmaster.controller.diagnosis.reading import (
     read_refused_pods,
     replaced,
 )
-from trainmaster.controller.explain.explanation import PATIENCE
 from trainmaster.controller.explain.findings import Event
+from trainmaster.controller.explain.state import PATIENCE
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder

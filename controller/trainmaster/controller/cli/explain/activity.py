@@ -18,9 +18,9 @@ from trainmaster.controller.cli.probes import POD_LOGS
 from trainmaster.controller.container_failures import rank_of
 from trainmaster.controller.explain.causes.pods.evidence import spec_of, who
 from trainmaster.controller.explain.causes.pods.sidecars import training_container
-from trainmaster.controller.explain.explanation import PATIENCE
 from trainmaster.controller.explain.findings import parse_time
 from trainmaster.controller.explain.pods import current_pods, has_succeeded, started_at
+from trainmaster.controller.explain.state import PATIENCE
 from trainmaster.controller.explain.view import JobView, WhyUnread, role_of, trainmaster
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -14,11 +14,11 @@ from trainmaster.controller.cli.follow.failures import FOR_EVER, run_of, without
 from trainmaster.controller.cli.follow.pod_logs import last_lines
 from trainmaster.controller.cli.probes import POD_LOGS
 from trainmaster.controller.cli.run.script.imports import installation_advice
-from trainmaster.controller.container_failures import REPLICATED_JOB_LABEL, ContainerFailure, restart_attempt
+from trainmaster.controller.container_failures import REPLICATED_JOB_LABEL, restart_attempt
 from trainmaster.controller.explain.causes.failures.last_said import missing_module
 from trainmaster.controller.explain.causes.pods.evidence import labels_of
 from trainmaster.controller.explain.causes.pods.init_containers import running_init_container
-from trainmaster.controller.explain.pods import last_failures
+from trainmaster.controller.explain.pods import FailedContainer, last_failures
 from trainmaster.controller.explain.view import JobView, WhyUnread
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.redaction import redact
@@ -34,9 +34,9 @@ _NO_RIGHT: Final = "you have no right to read the logs of pods in namespace {}"
 async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
     """Return the field `logs` of a view, and what else the failures are worth a look at."""
     first = last_failures(view)[:_MOST]
-    reads = [((failure.pod_uid, failure.container), _of_failure(reader, failure, pod)) for failure, pod in first]
-    if first and first[0][0].lost_a_peer:
-        failure = first[0][0]
+    reads = [((each.failure.pod_uid, each.failure.container), _of_failure(reader, each)) for each in first]
+    if first and first[0].failure.lost_a_peer:
+        failure = first[0].failure
         former = [
             pod
             for pod in view.former_pods or ()
@@ -65,9 +65,11 @@ async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
     return {"logs": found, "installation": installation}
 
 
-async def _of_failure(reader: Reader, failure: ContainerFailure, pod: JsonObject) -> list[str]:
-    run = run_of(failure, pod)
-    lines = await _lines(reader, pod, failure.container, previous=failure.superseded, since=run.since, until=run.until)
+async def _of_failure(reader: Reader, failed: FailedContainer) -> list[str]:
+    failure, run = failed.failure, run_of(failed.failure, failed.pod)
+    lines = await _lines(
+        reader, failed.pod, failure.container, previous=failure.superseded, since=run.since, until=run.until
+    )
     return without_report(lines)
 
 

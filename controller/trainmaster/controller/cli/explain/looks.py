@@ -27,7 +27,7 @@ from trainmaster.controller.cli.probes import (
     VOLCANO_QUEUES,
     WORKLOADS,
 )
-from trainmaster.controller.explain.causes.controllers import LEASE, PATIENCE
+from trainmaster.controller.explain.causes.controllers import LEASE
 from trainmaster.controller.explain.causes.gangs import is_of_gang
 from trainmaster.controller.explain.causes.kueue import queue_of
 from trainmaster.controller.explain.causes.pods.evidence import waiting_pods
@@ -40,7 +40,7 @@ from trainmaster.controller.explain.causes.webhooks import (
     webhooks_called,
 )
 from trainmaster.controller.explain.pods import condition_of, is_running, is_scheduled
-from trainmaster.controller.explain.state import State, state_of
+from trainmaster.controller.explain.state import PATIENCE, State, state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.kube.rest.resources import LEASES, SERVICES
 from trainmaster.controller.manager.roles import NAME

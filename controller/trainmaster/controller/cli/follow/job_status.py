@@ -163,7 +163,7 @@ class JobStatus:
         # What a program said last tells who lost a peer, and who was lost.
         logs = {(each.failure.pod_uid, each.failure.container): each.lines for each in self.failures}
         pods = [*self.past_pods.values(), *self.pods.values()]
-        found = [failure for failure, _ in last_failures(replace(self.view, pods=pods, logs=logs))]
+        found = [each.failure for each in last_failures(replace(self.view, pods=pods, logs=logs))]
         return [replace(kept[_key(each)], failure=each) for each in found if _key(each) in kept]
 
     @property

@@ -21,6 +21,7 @@ from trainmaster.controller.explain.findings import (
     parse_time,
     reference_to,
 )
+from trainmaster.controller.explain.state import PATIENCE
 from trainmaster.controller.explain.view import JobView, WhyUnread, condition_since
 from trainmaster.controller.job_fields import true_conditions
 from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED
@@ -28,9 +29,6 @@ from trainmaster.runtime.jsontree import JsonObject
 
 LEASE: Final = "trainer.kubeflow.org"
 """For which managers compete, unless their configuration names another one."""
-
-PATIENCE: Final = timedelta(seconds=30)
-"""How long a controller may take before it is thought to be away."""
 
 _JOBSETS: Final = "jobsets.jobset.x-k8s.io"
 _SKEW: Final = 2

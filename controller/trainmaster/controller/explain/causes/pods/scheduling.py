@@ -35,11 +35,9 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError
 from trainmaster.runtime.resource_requirements import Resources, pod_requests
 
-_OF_VOLUMES: Final = re.compile(r"persistentvolumeclaim|PersistentVolume", re.IGNORECASE)
-_ELSEWHERE: Final = re.compile(
-    r"persistentvolumeclaim|PersistentVolume|pod ?group|sibling pods|queue |tasks in gang|\bgang\b", re.IGNORECASE
-)
-"""What the scheduler says of volumes, gangs and queues."""
+_OF_CLAIMS: Final = re.compile(r"persistentvolume", re.IGNORECASE)
+OF_GANGS: Final = re.compile(r"pod ?group|sibling pods|queue |tasks in gang|\bgang\b", re.IGNORECASE)
+"""What the scheduler says of gangs and queues."""
 
 _OVERUSED: Final = "resource in cluster is overused"
 """What Volcano says of a gang for which the whole cluster has too little left."""
@@ -86,7 +84,7 @@ def unschedulable(view: JobView) -> Iterator[Finding]:
 def _beyond_volumes(view: JobView) -> Iterator[Finding]:
     """Find what no node has enough of, for pods of which the scheduler says only that a volume is missing."""
     for pod in waiting_pods(view):
-        if not view.nodes or not _OF_VOLUMES.search(scheduling_message(view, pod)):
+        if not view.nodes or not _OF_CLAIMS.search(scheduling_message(view, pod)):
             continue
         wanted = {name: (amount, _largest(view.nodes, name)) for name, amount in _requests(pod).items()}
         never = [name for name, (amount, has) in wanted.items() if amount and (has is None or amount > has[1])]
@@ -100,7 +98,7 @@ def _beyond_volumes(view: JobView) -> Iterator[Finding]:
 
 def _is_said_of_others(view: JobView, pod: JsonObject, message: str, largest: Mapping[str, Quantity]) -> bool:
     """Say whether a pod waits for its volumes, its queue, or for the other pods of its gang: it would fit alone."""
-    if _ELSEWHERE.search(message) or (view.pod_groups and _OVERUSED in message):
+    if _OF_CLAIMS.search(message) or OF_GANGS.search(message) or (view.pod_groups and _OVERUSED in message):
         return True
     scarce = _INSUFFICIENT.findall(message)
     if not view.pod_groups or not view.nodes or not scarce or any(words in message for words in _OF_NODES):
