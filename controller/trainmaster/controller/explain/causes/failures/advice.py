@@ -8,7 +8,12 @@ from typing import Final
 
 from trainmaster.controller.container_failures import NOT_STARTED, ContainerFailure
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.failures.last_said import clients_joined, said_cause, unresolved_host
+from trainmaster.controller.explain.causes.failures.last_said import (
+    clients_joined,
+    missing_module,
+    said_cause,
+    unresolved_host,
+)
 from trainmaster.controller.explain.view import JobView, kubectl, resource_field, trainmaster
 from trainmaster.controller.last_words import failed_rank
 from trainmaster.runtime.api.constants import LAUNCHER
@@ -20,9 +25,7 @@ READ_ITS_LOG: Final = "read its log"
 
 _START_ERRORS: Final = frozenset({"StartError", "ContainerCannotRun"})
 _NOT_FOUND: Final = (126, 127)
-_RUNTIME_INCOMPLETE: Final = "RuntimeIncomplete"
-"""The reason of the event by which an embedded cluster says what a runtime needs, and how to install it."""
-
+_NEEDS: Final = re.compile(r"needs (\S+):")
 _KILLED: Final = 137
 _DNS: Final = ("get", "pods", "-n", "kube-system", "-l", "k8s-app=kube-dns")
 
@@ -155,18 +158,25 @@ def _rendezvous(view: JobView, lines: Sequence[str]) -> Sequence[str]:
     ]
 
 
+def _incomplete_runtime(view: JobView, lines: Sequence[str]) -> Sequence[str]:
+    """Return what an embedded cluster says that the runtime needs, if it is the program that was not found."""
+    notes = [event.note for event in view.events or () if event.reason == "RuntimeIncomplete"]
+    return [note for note in notes if (needs := _NEEDS.search(note)) and needs[1] in "\n".join(lines)][:1]
+
+
 def _program(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> Sequence[str]:
     has_started = failure.exit_code != NOT_STARTED
     log = [_read_log(view, failure, lines)] if has_started else []
     if (said := said_cause(lines)) is not None and said.advice:
-        if view.installation:
+        if view.installation and missing_module(lines):
             return [f"install it for the Python of this cluster, or correct its name: {view.installation}"]
         return [said.advice, *log]
     if failure.reason in _START_ERRORS or failure.exit_code in _NOT_FOUND:
         where = "trainer.command, or the command of the runtime" if view.is_trainjob else "the command of the container"
         where = "what trainmaster run was given to run, and its --image" if view.is_made_by_run else where
-        lacking = [event.note for event in view.events or () if event.reason == _RUNTIME_INCOMPLETE][:1]
-        return lacking or [f"correct the command, or use an image that has the program: {where}"]
+        return _incomplete_runtime(view, lines) or [
+            f"correct the command, or use an image that has the program: {where}"
+        ]
     if failure.lost_a_peer:
         return [
             f"it lost another rank: see which one ended first, and why: {trainmaster(view, 'logs', '--all')}",
