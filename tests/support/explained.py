@@ -73,6 +73,8 @@ async def _told_alike(home: Path, name: str, namespace: str) -> None:
         told["list"] = [(each[2], each[5], each[3].strip("-")) for each in cells]
         told["top"] = [(each["state"], str(each["restarts"]), each["cause"] or "") for each in rows]
         state, restarts, causes = told["explain"]
+        if said["failedContainer"] is not None:
+            causes = [*causes, "ContainerFailed"]  # all that is known without its pod, which may be gone, or its words
         return all(each[:2] == (state, restarts) and each[2] in ("", *causes) for each in told["list"] + told["top"])
 
     try:

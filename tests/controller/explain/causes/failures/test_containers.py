@@ -72,11 +72,10 @@ def test_what_is_advised_of_a_job_that_run_has_made_are_options() -> None:
 
 def test_a_module_that_is_missing_has_one_remedy_where_the_command_is_known() -> None:
     missing = failed(0, 1, "Traceback (most recent call last):\nModuleNotFoundError: No module named 'einops'")
-    assert only(missing, installation="python -m pip install einops").what_next == [
-        "install it for the Python of this cluster, or correct its name: python -m pip install einops"
-    ]
-    first, *_ = only(missing).what_next
-    assert first.startswith("correct the name einops, or install the package that has it")
+    (advice,) = only(missing, installation="pip install einops").what_next
+    remedy = "correct the name einops, or install the package that has it"
+    assert advice == f"{remedy} for the Python of this cluster: pip install einops"
+    assert only(missing).what_next[0].startswith(remedy)
 
 
 @pytest.mark.parametrize(

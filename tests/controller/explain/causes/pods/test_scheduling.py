@@ -207,6 +207,9 @@ def test_pressure_on_a_node_and_a_node_that_does_not_answer_are_named() -> None:
         "n2",
         "it is not ready: NodeStatusUnknown: Kubelet stopped posting node status.",
     )
+    # An embedded cluster tells of pods that are gone.
+    gone = pod(phase="Running", **target("EvictionByEvictionAPI", "Eviction API: evicting"))
+    assert taken_away(former_pods=[gone]).cause is Cause.EVICTED
     # What ended by itself was not taken away.
     assert not list(disruptions(view(pod(phase="Failed", **ended(1)), pod(1, phase="Running"), nodes=[node()])))
 

@@ -168,8 +168,9 @@ def _program(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> 
     has_started = failure.exit_code != NOT_STARTED
     log = [_read_log(view, failure, lines)] if has_started else []
     if (said := said_cause(lines)) is not None and said.advice:
-        if view.installation and missing_module(lines):
-            return [f"install it for the Python of this cluster, or correct its name: {view.installation}"]
+        if view.installation and (module := missing_module(lines)):
+            correct = f"correct the name {module}, or install the package that has it"
+            return [f"{correct} for the Python of this cluster: {view.installation}"]
         return [said.advice, *log]
     if failure.reason in _START_ERRORS or failure.exit_code in _NOT_FOUND:
         where = "trainer.command, or the command of the runtime" if view.is_trainjob else "the command of the container"
