@@ -12,16 +12,14 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from trainmaster.controller.cli.explain.reader import Reader
-from trainmaster.controller.cli.follow.pod_logs import LogLines, PodLog
 from trainmaster.controller.cli.jobs.rows import human_duration
-from trainmaster.controller.cli.probes import POD_LOGS
 from trainmaster.controller.container_failures import rank_of
 from trainmaster.controller.explain.causes.pods.evidence import spec_of, who
 from trainmaster.controller.explain.causes.pods.sidecars import training_container
 from trainmaster.controller.explain.findings import parse_time
 from trainmaster.controller.explain.pods import current_pods, has_succeeded, started_at
 from trainmaster.controller.explain.state import PATIENCE
-from trainmaster.controller.explain.view import JobView, WhyUnread, role_of, trainmaster
+from trainmaster.controller.explain.view import JobView, role_of, trainmaster
 from trainmaster.runtime.jsontree import JsonObject
 
 LATELY: Final = timedelta(minutes=2)
@@ -29,8 +27,6 @@ LATELY: Final = timedelta(minutes=2)
 
 _MOST: Final = 8
 """Pods whose last line is looked at."""
-
-_TIMEOUT: Final = 5.0
 
 
 async def read_last_output(reader: Reader, view: JobView) -> dict[str, Any]:
@@ -44,20 +40,8 @@ async def read_last_output(reader: Reader, view: JobView) -> dict[str, Any]:
 async def _last_line(reader: Reader, view: JobView, pod: JsonObject) -> str | None:
     """Return when the container that trains wrote its last line; empty: it has written none; None: nobody says."""
     container = training_container(view, pod) or str(next(iter(spec_of(pod)["containers"]))["name"])
-    name = pod["metadata"]["name"]
-    log = PodLog(
-        reader.client, namespace=reader.namespace, pod=name, container=container, lines=LogLines(), tail_lines=1
-    )
-    try:
-        async with asyncio.timeout(_TIMEOUT):
-            await log.glance(previous=False)
-    except TimeoutError:
-        return None
-    log.lines.close()
-    if log.refusal is not None:
-        reader.note(POD_LOGS, WhyUnread.FORBIDDEN, f"you have no right to read them in namespace {reader.namespace}")
-        return None
-    return log.lines.since or ""
+    log = await reader.read_log(pod, container, tail=1)
+    return None if log is None else log.since or ""
 
 
 def activity(view: JobView) -> Iterator[str]:

@@ -11,24 +11,20 @@ from typing import Any, Final
 from trainmaster.controller.cli.cluster import manager_status
 from trainmaster.controller.cli.explain.reader import Reader
 from trainmaster.controller.cli.follow.failures import FOR_EVER, run_of, without_report
-from trainmaster.controller.cli.follow.pod_logs import last_lines
-from trainmaster.controller.cli.probes import POD_LOGS
+from trainmaster.controller.cli.follow.pod_logs import KEPT_LINES
 from trainmaster.controller.cli.run.script.imports import installation_advice
 from trainmaster.controller.container_failures import REPLICATED_JOB_LABEL, restart_attempt
 from trainmaster.controller.explain.causes.failures.last_said import missing_module
 from trainmaster.controller.explain.causes.pods.evidence import labels_of
 from trainmaster.controller.explain.causes.pods.init_containers import running_init_container
 from trainmaster.controller.explain.pods import FailedContainer, last_failures
-from trainmaster.controller.explain.view import JobView, WhyUnread
+from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject
 
 _MOST: Final = 4
 """Containers whose logs are read: of those that fail together, the first ones tell why."""
-
-_TIMEOUT: Final = 10.0
-_NO_RIGHT: Final = "you have no right to read the logs of pods in namespace {}"
 
 
 async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
@@ -76,19 +72,5 @@ async def _of_failure(reader: Reader, failed: FailedContainer) -> list[str]:
 async def _lines(
     reader: Reader, pod: JsonObject, container: str, *, previous: bool = False, since: str = "", until: str = FOR_EVER
 ) -> list[str]:
-    try:
-        async with asyncio.timeout(_TIMEOUT):
-            lines = await last_lines(
-                reader.client,
-                namespace=reader.namespace,
-                pod=pod["metadata"]["name"],
-                uid=pod["metadata"]["uid"],
-                container=container,
-                previous=previous,
-                since=since,
-                until=until,
-                refused=lambda _: reader.note(POD_LOGS, WhyUnread.FORBIDDEN, _NO_RIGHT.format(reader.namespace)),
-            )
-    except TimeoutError:
-        return []
-    return redact("\n".join(lines)).splitlines()
+    log = await reader.read_log(pod, container, tail=KEPT_LINES, previous=previous)
+    return [] if log is None else redact("\n".join(log.between(since, until))).splitlines()

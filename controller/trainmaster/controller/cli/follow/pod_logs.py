@@ -411,8 +411,6 @@ async def last_lines(
     previous: bool,
     since: str,
     until: str,
-    uid: str | None = None,
-    refused: Callable[[str], object] | None = None,
 ) -> list[str]:
     """Return the last lines of a run of a container; none if they cannot be read any more.
 
@@ -424,14 +422,8 @@ async def last_lines(
         previous: Whether another run has started since.
         since: When the run started, RFC 3339: the log may be that of yet another run by now.
         until: When it ended.
-        uid: Of the pod: an embedded cluster has the logs of deleted ones too; others look at the name alone.
-        refused: Is told why they may not be read, if that is so.
     """
-    log = PodLog(
-        client, namespace=namespace, pod=pod, container=container, lines=LogLines(), tail_lines=KEPT_LINES, uid=uid
-    )
+    log = PodLog(client, namespace=namespace, pod=pod, container=container, lines=LogLines(), tail_lines=KEPT_LINES)
     await log.glance(previous=previous)
     log.lines.close()
-    if log.refusal is not None and refused is not None:
-        refused(log.refusal)
     return log.lines.between(since, until)
