@@ -96,7 +96,6 @@ def test_taints_are_named_also_where_the_scheduler_does_not(words: str) -> None:
 
 
 def test_the_words_of_the_scheduler_stay_without_nodes_and_where_only_an_event_has_them() -> None:
-    # Without nodes the words of the scheduler stay.
     message = "0/3 nodes are available: 3 Insufficient cpu."
     (finding,) = unschedulable(view(pod(spec=asking("cpu", "9"), **unscheduled(message))))
     assert [each.text for each in finding.evidence] == [f"rank 0: {message}"]
