@@ -17,7 +17,9 @@ from support.team import Team
 
 from trainmaster.controller.cli.follow.follower import Follower
 from trainmaster.controller.cli.follow.job_informers import Ownership
+from trainmaster.controller.cli.follow.job_logs import LogChoice
 from trainmaster.controller.cli.follow.job_status import followed_job
+from trainmaster.controller.cli.follow.pod_logs import LogOptions
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -168,9 +170,9 @@ async def test_a_job_that_has_ended_is_told_with_its_logs(mine: Team) -> None:
     first = status.last_failures[0]
     assert (first.failure.rank, first.failure.exit_code, first.lines) == (1, 1, ["11", "12", "13", "14"])
     assert status.job.created <= str(status.started) <= str(status.ended)
-    _, reporter = await follow(ranks={1}, tail_lines=2)
+    _, reporter = await follow(choice=LogChoice(rank=1, options=LogOptions(tail=2)))
     assert (reporter.printed, reporter.tracked) == (["13", "14"], {""})
-    _, reporter = await follow(ranks=None)
+    _, reporter = await follow(choice=LogChoice(is_all=True))
     assert {"rank 1 | 11", "rank 1 | 14"} <= set(reporter.printed)
     assert not [line for line in reporter.told if line.startswith("  |")]
 

@@ -182,8 +182,13 @@ def test_what_can_be_done_depends_on_the_state() -> None:
         "TrainJob default/mnist: still Waiting, 1/2 running, 1 pending",
         "  logs:   trainmaster logs mnist --all",
         "  follow: trainmaster attach mnist",
+        "  why:    trainmaster explain mnist",
         "  delete: trainmaster delete mnist",
     ]
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room for it"}
+    status = job_status(pods=pods("Pending"))
+    status.pods["node-0"]["status"]["conditions"] = [unscheduled]
+    assert told(status)[1] == "  Unschedulable: rank 0: no room for it"
     # A job that is suspended can be resumed.
     status = job_status(conditions=condition("Suspended", reason="Suspended", message="TrainJob is suspended"))
     lines = told(status)
@@ -215,6 +220,7 @@ def test_of_several_jobs_those_that_failed_come_last() -> None:
         "  | ValueError: my loss is NaN",
         "  logs:   trainmaster logs JOB --all",
         "  follow: trainmaster attach JOB",
+        "  why:    trainmaster explain JOB",
         "  again:  trainmaster restart JOB",
         "  delete: trainmaster delete JOB",
     ]

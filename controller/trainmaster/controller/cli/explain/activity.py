@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from trainmaster.controller.cli.explain.reader import Reader
-from trainmaster.controller.cli.follow.pod_logs import LogLines, PodLog
+from trainmaster.controller.cli.follow.pod_logs import LogLines, LogOptions, PodLog
 from trainmaster.controller.cli.jobs.rows import human_duration
 from trainmaster.controller.cli.probes import POD_LOGS
 from trainmaster.controller.container_failures import rank_of
@@ -45,7 +45,12 @@ async def _last_line(reader: Reader, view: JobView, pod: JsonObject) -> str | No
     container = training_container(view, pod) or str(next(iter(spec_of(pod)["containers"]))["name"])
     name = pod["metadata"]["name"]
     log = PodLog(
-        reader.client, namespace=reader.namespace, pod=name, container=container, lines=LogLines(), tail_lines=1
+        reader.client,
+        namespace=reader.namespace,
+        pod=name,
+        container=container,
+        lines=LogLines(),
+        options=LogOptions(tail=1),
     )
     try:
         async with asyncio.timeout(_TIMEOUT):

@@ -17,13 +17,13 @@ import asyncio
 import re
 import signal
 import sys
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from trainmaster.controller.cli.cluster import watch_manager
 from trainmaster.controller.cli.follow.failure_recorder import FailureRecorder
 from trainmaster.controller.cli.follow.job_informers import JobInformers, Observation, Ownership
-from trainmaster.controller.cli.follow.job_logs import JobLogs
+from trainmaster.controller.cli.follow.job_logs import FIRST_NODE, JobLogs, LogChoice
 from trainmaster.controller.cli.follow.job_status import (
     DELETED,
     GOOD,
@@ -36,13 +36,13 @@ from trainmaster.controller.cli.follow.job_status import (
 from trainmaster.controller.cli.follow.reporter import Reporter, shows_displays
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
 from trainmaster.controller.cli.follow.summary import Commands
-from trainmaster.controller.conditions import CONTAINER_FAILED
+from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, NotFound, TransportError
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
-from trainmaster.runtime.api.constants import FAILED
+from trainmaster.runtime.api.constants import FAILED, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
 UNATTENDED_AFTER: Final = 5.0
@@ -50,9 +50,6 @@ UNATTENDED_AFTER: Final = 5.0
 
 _DRAIN_TIMEOUT: Final = 10.0
 _RETRY_AFTER: Final = 1.0
-_PODS_TOLD: Final = 32
-"""How many pods of a job are reported one by one; of the others only what is unusual."""
-
 _USUAL_PHASES: Final = frozenset(
     {"Pending", "ContainerCreating", "PodInitializing", "Running", "Succeeded", "Terminating"}
 )
@@ -73,6 +70,9 @@ _NOT_STARTED: Final = "unable to start container process"
 _NEVER_FITS: Final = "it can never run here"
 """What the embedded cluster says of a pod that asks for more than its node has."""
 
+_NEXT: Final = {SUSPENDED: "resume", BLOCKED: "explain", WAITING: "explain"}
+"""The command for what keeps a job from running."""
+
 _UNSCHEDULED: Final = "FailedScheduling"
 
 FAILURE: Final = 1
@@ -87,8 +87,7 @@ class Follower:
         client: The cluster.
         jobs: The jobs.
         reporter: Where everything is reported.
-        ranks: The ranks whose logs are passed on; None: all.
-        tail_lines: How many lines of logs that are there already are passed on; None: all.
+        choice: The logs that are passed on.
         clock: The time.
     """
 
@@ -98,8 +97,7 @@ class Follower:
         jobs: Sequence[FollowedJob],
         reporter: Reporter,
         *,
-        ranks: Collection[int] | None = (0,),
-        tail_lines: int | None = None,
+        choice: LogChoice = FIRST_NODE,
         clock: Clock | None = None,
     ) -> None:
         self._client = client
@@ -120,9 +118,7 @@ class Follower:
 
         self._informers = JobInformers(client, jobs, on_outage=self._on_outage, on_refusal=self._on_refusal)
         self._ownership = Ownership(client)
-        self._logs = JobLogs(
-            client, reporter, ranks=ranks, tail_lines=tail_lines, is_prefixed=len(jobs) > 1, start=self._start
-        )
+        self._logs = JobLogs(client, reporter, choice, is_prefixed=len(jobs) > 1, start=self._start)
         self._recorder = FailureRecorder(
             client,
             reporter,
@@ -200,6 +196,8 @@ class Follower:
                     self._reporter.report(
                         f"{status.job.title}: {kind}: {condition.get('message') or condition.get('reason')}"
                     )
+                    if kind in _NEXT and not status.lacks_runtime:
+                        self._what_next(status, _NEXT[kind])
             if status.lacks_runtime and status.job.key not in self._advice:
                 self._advice[status.job.key] = self._start(self._advise(status.job))
         self._changed()
@@ -223,7 +221,7 @@ class Follower:
         uid, phase = pod["metadata"]["uid"], pod_phase(pod)
         if self._phases.get(uid) != phase:
             self._phases[uid] = phase
-            if phase not in _USUAL_PHASES or len(status.pods) <= _PODS_TOLD:
+            if phase not in _USUAL_PHASES or len(status.pods) <= self._reporter.pods_told:
                 self._reporter.report(f"pod {pod['metadata']['name']}: {phase}{why_failed(pod)}")
         if status.restarts > self._restarts.setdefault(status.job.key, status.restarts):
             self._restarts[status.job.key] = status.restarts
@@ -244,6 +242,11 @@ class Follower:
         never = _NEVER_FITS in note
         what = f"{'problem' if never else 'warning'}: {regarding.get('kind')} {regarding.get('name')}"
         self._reporter.report(f"{what}: {reason}: {note}", bad=never)
+        if never:
+            self._what_next(named, "explain")
+
+    def _what_next(self, status: JobStatus, verb: str) -> None:
+        self._reporter.report(f"  what next: {self._reporter.commands.line(verb, [status.job])}")
 
     async def _is_past(self, pod: JsonObject) -> bool:
         """Whether a pod that could not be scheduled has a node by now, or is gone: events stay for an hour."""
@@ -297,6 +300,7 @@ class Follower:
     async def _notice_absence(self) -> None:
         """Notice jobs that were deleted before an informer saw them."""
         absent = {job.key for job in await self._informers.absent()}
+        self._logs.is_up_to_date()
         for status in self.jobs:
             status.deleted |= status.job.key in absent
         self._changed()
@@ -386,8 +390,7 @@ async def follow_jobs(
     jobs: Sequence[FollowedJob],
     reporter: Reporter,
     *,
-    ranks: Collection[int] | None = (0,),
-    tail_lines: int | None = None,
+    choice: LogChoice = FIRST_NODE,
     timeout: float | None = None,  # noqa: ASYNC109 - running out of time is an outcome here, not an error
 ) -> int:
     """Follow jobs; returns the exit code. Ctrl-C ends the following, and nothing else.
@@ -396,8 +399,7 @@ async def follow_jobs(
         client: Of the cluster.
         jobs: The jobs.
         reporter: Where everything is reported.
-        ranks: Whose logs are passed on; None: those of all.
-        tail_lines: How many lines of logs that are there already are passed on; None: all.
+        choice: The logs that are passed on.
         timeout: Seconds to follow at most; None: as long as it takes.
 
     Raises:
@@ -408,7 +410,7 @@ async def follow_jobs(
     loop.add_signal_handler(signal.SIGINT, interrupted.set)
     try:
         with reporter:
-            follower = Follower(client, jobs, reporter, ranks=ranks, tail_lines=tail_lines)
+            follower = Follower(client, jobs, reporter, choice=choice)
             return await _follow(follower, client, reporter, interrupted, timeout)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
@@ -435,6 +437,6 @@ async def _follow(
     await asyncio.gather(following, return_exceptions=True)
     if interrupted.is_set():
         return INTERRUPTED
-    reporter.report(f"gave up waiting after {timeout:g} s", bad=True)
+    reporter.report(f"time is up: --timeout {timeout:g} ends the waiting, and no job", bad=True)
     reporter.close(follower.jobs)
     return TIMED_OUT

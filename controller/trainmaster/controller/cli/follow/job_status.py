@@ -194,8 +194,10 @@ class JobStatus:
     @property
     def view(self) -> JobView:
         """What explanations take."""
-        job = {"kind": self.job.resource.kind, "metadata": {"creationTimestamp": self.job.created}, **self.object}
-        return JobView(job, now=datetime.now(UTC), pods=list(self.pods.values()))
+        job = self.job
+        metadata = {"namespace": job.namespace, "name": job.name, "creationTimestamp": job.created}
+        obj = {"kind": job.resource.kind, "metadata": metadata, **self.object}
+        return JobView(obj, now=datetime.now(UTC), pods=list(self.pods.values()))
 
 
 def followed_job(

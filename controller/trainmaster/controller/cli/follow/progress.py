@@ -22,7 +22,7 @@ _READ_AT_MOST: Final = 600
 """Characters of a line; what tells of progress is short."""
 
 _PREFIX: Final = re.compile(
-    r"^(?:(?:[a-z0-9.-]+ )?(?:(?:rank|node|master|chief|worker) \d+ (?:\(ranks \d+-\d+\) )?)?\| "
+    r"^(?:(?:[a-z0-9.-]+ )?(?:(?:rank|node|launcher|master|chief|worker)(?: \d+)? (?:\(ranks \d+-\d+\) )?)?\| "
     r"|\[(?:default|rank)\d+\]:\s?)"
 )
 """Of which job, node or rank a line is, as we say it and as torchrun does."""
