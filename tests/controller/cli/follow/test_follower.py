@@ -169,7 +169,7 @@ async def test_a_job_that_has_ended_is_told_with_its_logs(mine: Team) -> None:
     assert (status.outcome, status.nodes, status.restarts) == ("Failed", 2, 0)
     first = status.last_failures[0]
     assert (first.failure.rank, first.failure.exit_code, first.lines) == (1, 1, ["11", "12", "13", "14"])
-    assert status.job.created <= str(status.started) <= str(status.ended)
+    assert status.job.created == status.began <= str(status.ended)
     _, reporter = await follow(choice=LogChoice(rank=1, options=LogOptions(tail=2)))
     assert (reporter.printed, reporter.tracked) == (["13", "14"], {""})
     _, reporter = await follow(choice=LogChoice(is_all=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -144,7 +144,7 @@ def test_the_end_is_kept_within_bounds() -> None:
 
 def pod(run: int | None = 0, *, phase: str = "Running") -> JsonObject:
     """A pod that says this of its container."""
-    state = {} if run is None else {"terminated": {}} if phase == "Succeeded" else {"running": {}}
+    state: JsonObject = {} if run is None else {"terminated": {}} if phase == "Succeeded" else {"running": {}}
     status = {"name": "node", "restartCount": run or 0, "state": state}
     return {"metadata": {"name": "p"}, "status": {"phase": phase, "containerStatuses": [status]}}
 
@@ -162,7 +162,7 @@ class Script:
         self.streams = list(streams)
         self.at_first = at_first
         self.asked: list[dict[str, str]] = []
-        self.next_state = lambda: None
+        self.next_state: Callable[[], None] = lambda: None
 
     async def raw(self, *_: str, params: Mapping[str, str], accept: str) -> tuple[int, None, bytes]:
         assert (params["timestamps"], accept) == ("true", "*/*")

@@ -177,7 +177,7 @@ def closing_summary(jobs: Sequence[JobStatus], commands: Commands) -> list[Summa
 def _result(status: JobStatus) -> str:
     end = status.outcome
     text = f"{status.job.title}: {end or f'still {status.state}'}"
-    took = seconds_between(status.started or status.job.created, status.ended)
+    took = seconds_between(status.began, status.ended)
     if took is not None:
         text += f" after {clock(took)}"
     if status.restarts:
