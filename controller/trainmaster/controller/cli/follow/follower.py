@@ -411,32 +411,24 @@ async def follow_jobs(
     try:
         with reporter:
             follower = Follower(client, jobs, reporter, choice=choice)
-            return await _follow(follower, client, reporter, interrupted, timeout)
+            following = asyncio.create_task(follower.run())
+            watching = asyncio.create_task(watch_manager(client, report=reporter.report))
+            interruption = asyncio.create_task(interrupted.wait())
+            await asyncio.wait([following, interruption], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            interruption.cancel()
+            watching.cancel()
+            if not following.done():
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+                if interrupted.is_set():
+                    return INTERRUPTED
+                reporter.report(
+                    f"gave up waiting after {timeout:g} s (--timeout); what has not ended goes on", bad=True
+                )
+                reporter.close(follower.jobs)
+                return TIMED_OUT
+            following.result()
+            reporter.close(follower.jobs)
+            return 0 if follower.succeeded else FAILURE
     finally:
         loop.remove_signal_handler(signal.SIGINT)
-
-
-async def _follow(
-    follower: Follower,
-    client: KubeClient,
-    reporter: Reporter,
-    interrupted: asyncio.Event,
-    timeout: float | None,  # noqa: ASYNC109 - as above
-) -> int:
-    following = asyncio.create_task(follower.run())
-    watching = asyncio.create_task(watch_manager(client, report=reporter.report))
-    interruption = asyncio.create_task(interrupted.wait())
-    await asyncio.wait([following, interruption], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    interruption.cancel()
-    watching.cancel()
-    if following.done():
-        following.result()
-        reporter.close(follower.jobs)
-        return 0 if follower.succeeded else FAILURE
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
-    if interrupted.is_set():
-        return INTERRUPTED
-    reporter.report(f"time is up: --timeout {timeout:g} ends the waiting, and no job", bad=True)
-    reporter.close(follower.jobs)
-    return TIMED_OUT

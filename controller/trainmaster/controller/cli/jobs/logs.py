@@ -3,6 +3,9 @@
 Without options it is the log of rank 0, or of the launcher where there is one, up to now. Where there is no log, the
 reason is told: pods that wait, or are gone, and how the job failed. An embedded cluster keeps the logs of all attempts
 until the job is deleted; of a log that was too long for it, what is missing is told.
+
+Exit codes: 0 there was a log, whatever became of the job; 1 there was none, or the cluster cannot be used; 2 there is
+no such job or rank; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -196,6 +199,9 @@ async def _wanted(client: KubeClient, job: Job, arguments: argparse.Namespace) -
     if not found:
         for line in _explain_no_pods(job):
             report(line)
+        if job.outcome is None:
+            verb = "resume" if job.is_suspended else "explain"
+            report(f"  what next: {next_command(verb, job, client, arguments)}")
         return []
     chosen = _chosen(found, arguments)
     if not chosen:
@@ -223,11 +229,11 @@ def _explain_no_pods(job: Job) -> list[str]:
             f"  it says: {condition.get('reason')}{told}",
         ]
     if job.is_suspended:
-        return [f"{job.title} is suspended, and has no pods; `trainmaster resume {job.argument}` starts it"]
+        return [f"{job.title} is suspended, and has no pods"]
     reasons = [
         f"  {kind}: {condition.get('message') or condition.get('reason')}" for kind, condition in job.conditions.items()
     ]
-    return [f"{job.title} has no pods yet", *(reasons or ["  it says nothing about that yet; -f waits for them"])]
+    return [f"{job.title} has no pods yet", *(reasons or ["  it says nothing about that yet; logs -f waits for them"])]
 
 
 async def _print(client: KubeClient, job: Job, logs: Sequence[_Log], *, prefixed: bool) -> None:
