@@ -77,10 +77,8 @@ async def _former_pods(reader: Reader, view: JobView, failure: ContainerFailure)
 
 
 async def _of_failure(reader: Reader, failure: ContainerFailure, pod: JsonObject) -> list[str]:
-    run = run_of(failure, pod)
-    lines = await _lines(
-        reader, failure.pod, failure.container, previous=failure.superseded, since=run.since, until=run.until
-    )
+    since, until = run_of(failure, pod)
+    lines = await _lines(reader, failure.pod, failure.container, previous=failure.superseded, since=since, until=until)
     return without_report(lines)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final
 
-from trainmaster.controller.cli.follow.failures import Failure, RunTimes, attempt_of, run_of, without_report
+from trainmaster.controller.cli.follow.failures import Failure, attempt_of, run_of, without_report
 from trainmaster.controller.cli.follow.job_logs import JobLogs
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.pod_logs import last_lines
@@ -74,8 +74,8 @@ class FailureRecorder:
         """Record what the pod tells of failures that are new; returns what is still being read about them."""
         reading = []
         for failure in container_failures(pod):
-            run = run_of(failure, pod)
-            key = failure.pod_uid, failure.container, run.since, failure.at
+            since, until = run_of(failure, pod)
+            key = failure.pod_uid, failure.container, since, failure.at
             if key in self._seen or failure.stopped:
                 continue
             self._seen.add(key)
@@ -88,14 +88,14 @@ class FailureRecorder:
             status.failures.append(kept)
             status.failures.sort(key=lambda each: each.failure.order)
             if count <= _REPORTED_AT_MOST:
-                reading.append(self._start(self._record(status, kept, run)))
+                reading.append(self._start(self._record(status, kept, since, until)))
             elif count == _REPORTED_AT_MOST + 1:
                 self._reporter.report(f"{self._title(status)}more failures of {attempt_of(failure)} follow")
         return reading
 
-    async def _record(self, status: JobStatus, kept: Failure, run: RunTimes) -> None:
+    async def _record(self, status: JobStatus, kept: Failure, since: str, until: str) -> None:
         failure = kept.failure
-        if lines := await self._last_lines(status, failure, run):
+        if lines := await self._last_lines(status, failure, since, until):
             kept.lines = without_report(lines)
             is_passed_on = self._reporter.is_mixed and self._logs.passes_on(failure)
             told = self._told.get(status.job.key, {}).get(_alike(kept), "")
@@ -105,7 +105,7 @@ class FailureRecorder:
             self._reporter.report(self._title(status) + kept.text, bad=True)
             self._report_lines(status, kept)
 
-    async def _last_lines(self, status: JobStatus, failure: ContainerFailure, run: RunTimes) -> list[str]:
+    async def _last_lines(self, status: JobStatus, failure: ContainerFailure, since: str, until: str) -> list[str]:
         lines: list[str] = []
         try:
             async with asyncio.timeout(_READ_TIMEOUT):
@@ -115,11 +115,11 @@ class FailureRecorder:
                     pod=failure.pod,
                     container=failure.container,
                     previous=failure.superseded,
-                    since=run.since,
-                    until=run.until,
+                    since=since,
+                    until=until,
                 )
                 if not lines:
-                    lines = await self._logs.last_lines(failure, since=run.since, until=run.until)
+                    lines = await self._logs.last_lines(failure, since=since, until=until)
         except TimeoutError:
             pass  # the failure itself is told in any case
         return lines

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.output import one_line
 from trainmaster.controller.cli.printers import aligned
@@ -95,11 +94,8 @@ def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | No
         now: The time.
     """
     created = job.metadata["creationTimestamp"]
-    status = JobStatus(FollowedJob(job.namespace, job.name, job.uid, created))
-    for pod in pods or ():
-        if pod["metadata"]["creationTimestamp"] >= created:  # not of a namesake that was deleted before
-            status.observe_pod(pod)
-    own = list(status.pods.values())
+    # Not those of a namesake that was deleted before.
+    own = [pod for pod in pods or () if pod["metadata"]["creationTimestamp"] >= created]
     known = None if pods is None or not job.is_trainjob else own
     state = state_of(JobView(job.object, now=now, pods=known, jobsets=None if jobset is None else [jobset])).word
     cause = None if job.outcome not in (None, FAILED) else cause_of(job.conditions)
