@@ -258,10 +258,11 @@ async def test_a_job_that_no_controller_looks_at_is_told(quiet: tuple[Team, Faul
     reporter = Report()
     jobs = [followed_job(each) for each in (job, looked_at)]
     following = asyncio.create_task(Follower(client, jobs, reporter, clock=Hasty()).run())
-    await eventually(lambda: len(reporter.told) == 2)
+    await eventually(lambda: len(reporter.told) == 3)
     for each in jobs:
         await client.delete(TRAINJOBS, team.name, each.name)
     await following
     why = "`trainmaster explain lonely -n research` says why"
     assert f"TrainJob research/lonely has no status and no pods after 5 s; {why}" in reporter.told
     assert not any("looked-at has no" in line for line in reporter.told)
+    assert "  what next: trainmaster resume looked-at -n research" in reporter.told

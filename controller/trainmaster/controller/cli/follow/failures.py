@@ -188,6 +188,12 @@ class Failure:
     seen: bool = False
     """Whether they were printed already, and nothing since that would hide them."""
 
+    since: str = ""
+    """When the run began, RFC 3339."""
+
+    until: str = FOR_EVER
+    """When it ended."""
+
     @property
     def text(self) -> str:
         """One line about it."""

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from trainmaster.controller.cli.cluster import watch_manager
 from trainmaster.controller.cli.follow.failure_recorder import FailureRecorder
+from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.job_informers import JobInformers, Observation, Ownership
 from trainmaster.controller.cli.follow.job_logs import FIRST_NODE, JobLogs, LogChoice
 from trainmaster.controller.cli.follow.job_status import (
@@ -119,14 +120,7 @@ class Follower:
         self._informers = JobInformers(client, jobs, on_outage=self._on_outage, on_refusal=self._on_refusal)
         self._ownership = Ownership(client)
         self._logs = JobLogs(client, reporter, choice, is_prefixed=len(jobs) > 1, start=self._start)
-        self._recorder = FailureRecorder(
-            client,
-            reporter,
-            self._logs,
-            start=self._start,
-            changed=lambda: self._reporter.show(self.jobs),
-            goes_on=self._goes_on,
-        )
+        self._recorder = FailureRecorder(client, reporter, self._logs)
 
     @property
     def jobs(self) -> list[JobStatus]:
@@ -211,7 +205,8 @@ class Follower:
         self._report_phase(status, pod)
         # Also the last state may be news: it may carry an exit code.
         self._logs.observe_pod(status, pod)
-        self._failures += self._recorder.observe_pod(status, pod)
+        for kept in self._recorder.observe_pod(status, pod):
+            self._failures.append(self._start(self._tell_failure(status, kept)))
         if is_deleted:
             status.forget_pod(metadata["uid"])
             self._logs.forget_pod(metadata["uid"])
@@ -258,13 +253,16 @@ class Follower:
             return False
         return bool(found["spec"].get("nodeName"))
 
-    async def _goes_on(self) -> bool:
-        """Wait a moment for the end of all jobs; returns whether it has not come."""
+    async def _tell_failure(self, status: JobStatus, kept: Failure) -> None:
+        """Read what failed, and report it unless everything ends with it, which the summary tells."""
+        await self._recorder.read(status, kept)
+        self._reporter.show(self.jobs)
         waiting = {self._start(self._clock.sleep(_ENDS_WITHIN)), self._start(self._wait_ended())}
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
             task.cancel()
-        return not self._ended.is_set()
+        if not self._ended.is_set() or kept.failure.attempt < max(each.failure.attempt for each in status.failures):
+            self._recorder.report(status, kept)
 
     async def _wait_ended(self) -> None:
         await self._ended.wait()
