@@ -136,10 +136,12 @@ async def test_an_empty_log_is_told(mine: Team, tmp_path: Path) -> None:
     done = await mine.cli("logs", "mute", "--since", "1h", code=0)
     assert done.err == "rank 0: its container has written nothing in that time\n"
     async with mine.started("logs", "mute", "-f") as running:
+        await eventually(lambda: running.err == ["rank 0: its container has written nothing yet\n"])
         gate.touch()
         done = await running.finish(code=0)
-    assert (done.out, done.err) == ("", "rank 0: its container ended, and wrote nothing\n")
-    assert (await mine.cli("logs", "mute", "--all", code=0)).err == done.err
+    nothing = "rank 0: its container ended, and wrote nothing\n"
+    assert (done.out, "".join(running.err[1:])) == ("", nothing)
+    assert (await mine.cli("logs", "mute", "--all", code=0)).err == nothing
 
 
 async def test_logs_outlive_pods_until_the_job_is_deleted(mine: Team, tmp_path: Path) -> None:

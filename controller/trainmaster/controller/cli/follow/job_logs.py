@@ -139,7 +139,7 @@ class JobLogs:
         self._client = client
         self._reporter = reporter
         self._choice = choice
-        self._options = choice.options
+        self._is_up_to_date = False
         self._start = start
         self._logs: dict[str, PodLog] = {}
         """By UID of the pod, as the tasks that read them."""
@@ -167,7 +167,10 @@ class JobLogs:
             options=self._options if shown else LogOptions(KEPT_LINES),
         )
         log.observe(pod)
-        self._reading[uid] = self._start(self._follow(role_of(pod), name, log, finish))
+        tells_of_nothing = shown and self._choice.is_verbatim and self._choice.options.is_whole
+        self._reading[uid] = self._start(
+            self._follow(name, log, finish, role_of(pod) if tells_of_nothing else "", is_late=self._is_up_to_date)
+        )
 
     def forget_pod(self, uid: str) -> None:
         """Take note that a pod was deleted."""
@@ -176,7 +179,7 @@ class JobLogs:
 
     def is_up_to_date(self) -> None:
         """Take note that all pods that are there were observed: of later ones no line was there before."""
-        self._options = LogOptions(timestamps=self._options.timestamps)
+        self._is_up_to_date = True
 
     def passes_on(self, failure: ContainerFailure) -> bool:
         """Whether what failed has printed its last lines for everybody to see."""
@@ -200,10 +203,20 @@ class JobLogs:
     @property
     def received(self) -> int:
         """How many bytes were read so far."""
-        return sum(log.received for log in self._logs.values())
+        return sum(log.received or 0 for log in self._logs.values())
 
-    async def _follow(self, who: str, name: str, log: PodLog, finish: Callable[[], None]) -> None:
+    @property
+    def _options(self) -> LogOptions:
+        options = self._choice.options
+        return LogOptions(timestamps=options.timestamps) if self._is_up_to_date else options
+
+    async def _follow(self, name: str, log: PodLog, finish: Callable[[], None], who: str, *, is_late: bool) -> None:
+        """Follow a log; `who` writes it if it is to be told that nothing was written."""
         try:
+            if who and not is_late:
+                await log.glance()
+                if log.received == 0:
+                    self._reporter.report(f"{who}: its container has written nothing yet")
             await log.follow()
         finally:
             finish()
@@ -213,7 +226,7 @@ class JobLogs:
                 self._reporter.report(f"logs cannot be read: {log.refusal}", bad=True)
         elif log.lines.is_delivered and log.is_lost:
             self._reporter.report(f"pod {name} was deleted before its log could be read")
-        elif log.lines.is_delivered and self._choice.is_verbatim and not log.received and self._choice.options.is_whole:
+        elif who and log.received == 0:
             self._reporter.report(f"{who}: its container ended, and wrote nothing")
 
     def _is_kept(self, status: JobStatus, pod: JsonObject) -> bool:

@@ -301,8 +301,8 @@ class PodLog:
         self.is_lost = False
         """Whether the pod was gone before anything could be read."""
 
-        self.received = 0
-        """Bytes, so far."""
+        self.received: int | None = None
+        """Bytes, so far; None if it could not be read yet."""
 
     def observe(self, pod: JsonObject | None) -> None:
         """Take the state of the pod; None: it is deleted."""
@@ -318,7 +318,7 @@ class PodLog:
                 if run is None and is_last:
                     return
                 if run is not None:
-                    if opened is None and self.lines.is_delivered:
+                    if opened is None and self.lines.is_delivered and not self.received:
                         await self.glance()
                     elif opened is not None and run > opened:
                         # Its end may have been missed, as the connection was broken or the restart not known yet.
@@ -352,6 +352,7 @@ class PodLog:
         self.lines.reopen()
         try:
             async with self._client.stream(self._path, params) as chunks:
+                self.received = self.received or 0
                 async for chunk in chunks:
                     self.received += len(chunk)
                     self.lines.feed(chunk)
@@ -362,7 +363,7 @@ class PodLog:
         except ApiError as error:
             if isinstance(error, Forbidden):
                 self.refusal = str(error)
-            elif self.received == 0:
+            elif not self.received:
                 self.is_lost = True
             return _End.GONE
         except KubeError:
@@ -375,7 +376,7 @@ class PodLog:
         with contextlib.suppress(KubeError):
             status, _, body = await self._client.raw("GET", self._path, params=params, accept="*/*")
             if status == HTTPStatus.OK:
-                self.received += len(body)
+                self.received = (self.received or 0) + len(body)
                 self.lines.feed(body)
             elif status == HTTPStatus.FORBIDDEN:
                 self.refusal = str(from_response(status, {}, body, request=f"GET {self._path}"))
