@@ -1,4 +1,4 @@
-"""Follows jobs until all of them have ended, time is up, or Ctrl-C, and reports what happens: `run` and `attach`.
+"""Follows jobs until all have ended, time is up, or Ctrl-C, and reports what happens: `run`, `attach`, `logs -f`.
 
 - Conditions, phases of pods and warnings about them are reported once each; logs are passed on as they are written.
 - Before the end of a job is reported, its log is read to the end, also if the job was faster than we were.
