@@ -318,6 +318,12 @@ def node_of_replica(pod: JsonObject, *, has_master: bool) -> int | None:
     return int(index) + has_master if kind == WORKER.lower() and index.isdecimal() else None
 
 
+def is_launcher(pod: JsonObject) -> bool:
+    """Whether a pod starts the ranks of MPI, which print to it."""
+    labels = pod["metadata"].get("labels") or {}
+    return LAUNCHER in {labels.get(REPLICATED_JOB_LABEL), str(labels.get(REPLICA_TYPE_LABEL)).lower()}
+
+
 def log_container(pod: JsonObject) -> str:
     """Return the container of a pod that trains, and whose log counts."""
     names: list[str] = [container["name"] for container in pod["spec"]["containers"]]

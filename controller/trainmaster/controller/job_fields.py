@@ -139,6 +139,14 @@ class JobFields:
         return next((each for each in ENDS if each in conditions), None)
 
     @property
+    def began(self) -> str:
+        """Since when it may run, RFC 3339: its creation, or the end of its last suspension."""
+        resumed = next(
+            (each for each in conditions_of(self.object) if (each["type"], each["status"]) == (SUSPENDED, "False")), {}
+        )
+        return text(resumed.get("lastTransitionTime")) or text(self.metadata.get("creationTimestamp"))
+
+    @property
     def ended(self) -> str:
         """When it ended, RFC 3339."""
         end = self.conditions.get(self.outcome or "")

@@ -13,13 +13,15 @@ from support.job_views import condition, jobset, moment, pending, pytorchjob, ru
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.cli.explain.text import lines_of, to_json
+from trainmaster.controller.cli.history.tables import duration
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.jobs.rows import rows_of
+from trainmaster.controller.cli.jobs.rows import human_duration, rows_of
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.state import WORDS
 from trainmaster.controller.history.job_objects import record_of
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.web.jobs import Jobs
@@ -97,6 +99,20 @@ def test_what_has_ended_keeps_its_word_in_the_history() -> None:
     assert record_of(trainjob(condition("Complete"))).state == "Complete"
     assert record_of(pytorchjob(condition("Succeeded"))).state == "Succeeded"
     assert record_of(trainjob(condition("Failed"))).state == "Failed"
+
+
+def test_list_and_history_tell_the_same_duration_whatever_restarts_there_were() -> None:
+    """A pod tells of its last runs only, and goes when its job does."""
+    ended = condition("Complete", since=90)
+    resumed = condition("Suspended", status="False", since=30)
+    for conditions, seconds in (([ended], 90), ([resumed, ended], 60)):
+        job = trainjob(*conditions)
+        for pods in ([CRASHED], []):
+            (row,) = rows_of([Job(job, TRAINJOBS)], pods=pods, jobsets=[], now=moment(300))
+            assert row.duration(moment(300)) == seconds
+        assert duration(record_of(job, started=time_text(moment(80)))) == human_duration(seconds)
+    (row,) = rows_of([Job(trainjob(FAILED), TRAINJOBS)], pods=[CRASHED], jobsets=[], now=moment(300))
+    assert row.duration(moment(300)) == 300
 
 
 def test_a_row_has_the_cause_that_explain_finds_in_the_pods_or_that_of_the_conditions() -> None:

@@ -62,10 +62,8 @@ async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
 
 
 async def _of_failure(reader: Reader, failed: FailedContainer) -> list[str]:
-    failure, run = failed.failure, run_of(failed.failure, failed.pod)
-    lines = await _lines(
-        reader, failed.pod, failure.container, previous=failure.superseded, since=run.since, until=run.until
-    )
+    failure, (since, until) = failed.failure, run_of(failed.failure, failed.pod)
+    lines = await _lines(reader, failed.pod, failure.container, previous=failure.superseded, since=since, until=until)
     return without_report(lines)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from trainmaster.controller.cli.follow.pod_logs import LogLines, PodLog
+from trainmaster.controller.cli.follow.pod_logs import LogLines, LogOptions, PodLog
 from trainmaster.controller.cli.jobs.log_sources import kept_logs
 from trainmaster.controller.cli.probes import POD_LOGS, each_once, list_first
 from trainmaster.controller.explain.view import JobView, Objects, Unread, WhyUnread
@@ -144,7 +144,13 @@ class Reader:
         """
         name, uid, lines = pod["metadata"]["name"], pod["metadata"]["uid"], LogLines()
         log = PodLog(
-            self.client, namespace=self.namespace, pod=name, container=container, lines=lines, tail_lines=tail, uid=uid
+            self.client,
+            namespace=self.namespace,
+            pod=name,
+            container=container,
+            lines=lines,
+            options=LogOptions(tail=tail),
+            uid=uid,
         )
         try:
             async with asyncio.timeout(_TIMEOUT):

@@ -154,24 +154,16 @@ def _text(line: str) -> str:
     return _RANK.sub("", line.rpartition("\r")[2], count=1)
 
 
-@dataclass(frozen=True, slots=True)
-class RunTimes:
-    """Between which times a container ran, RFC 3339."""
-
-    since: str
-    until: str
-
-
-def run_of(failure: ContainerFailure, pod: JsonObject) -> RunTimes:
-    """Return when the run began and ended that failed."""
+def run_of(failure: ContainerFailure, pod: JsonObject) -> tuple[str, str]:
+    """Return when the run began and ended that failed, RFC 3339."""
     # What it printed last may have been read a moment after its end.
     until = micro_time(parse_time(failure.at) + timedelta(seconds=1)) if failure.at else FOR_EVER
     for container in container_statuses(pod):
         for name in ("state", "lastState"):
             ended = (container.get(name) or {}).get("terminated") or {}
             if container["name"] == failure.container and (ended.get("finishedAt") or "") == failure.at:
-                return RunTimes(ended.get("startedAt") or pod["metadata"]["creationTimestamp"], until)
-    return RunTimes(pod["metadata"]["creationTimestamp"], until)
+                return ended.get("startedAt") or pod["metadata"]["creationTimestamp"], until
+    return pod["metadata"]["creationTimestamp"], until
 
 
 @dataclass(slots=True)
@@ -187,6 +179,12 @@ class Failure:
 
     seen: bool = False
     """Whether they were printed already, and nothing since that would hide them."""
+
+    since: str = ""
+    """When the run began, RFC 3339."""
+
+    until: str = FOR_EVER
+    """When it ended."""
 
     @property
     def text(self) -> str:

@@ -25,7 +25,7 @@ def command(commands: Any) -> None:
         "list",
         description="List TrainJobs, and jobs of kubeflow.org/v1 where the cluster serves them. CAUSE is what "
         "`trainmaster explain` concludes from a job and its pods; NODES tells how many are ready, of how many that are "
-        "wanted; DURATION is the time from the first start of a container to the end.",
+        "wanted; DURATION is the time from its creation, or its last resumption, to its end.",
         allow_abbrev=False,
     )
     add_cluster_options(parser)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.output import one_line
 from trainmaster.controller.cli.printers import aligned
@@ -68,13 +67,10 @@ class JobRow:
     created: str
     """RFC 3339, as the other times."""
 
-    started: str | None
-    """When the first container started; None before that, or if it is not known."""
+    began: str
+    """Since when it may run: its creation, or the end of its last suspension."""
 
     ended: str | None
-    goes_on: bool
-    """Whether it has started and not ended, so that its duration grows."""
-
     progress: Progress | None
 
     def age(self, now: datetime) -> float:
@@ -82,10 +78,10 @@ class JobRow:
         return _seconds(self.created, now)
 
     def duration(self, now: datetime) -> float | None:
-        """Return the seconds from its start to its end, or up to now; None if it does not run, or nobody knows."""
-        if self.started is None or (self.ended is None and not self.goes_on):
+        """Return the seconds from when it might run to its end, or up to now; None if it is suspended."""
+        if self.state == SUSPENDED:
             return None
-        return _seconds(self.started, now if self.ended is None else _time(self.ended))
+        return _seconds(self.began, now if self.ended is None else _time(self.ended))
 
 
 def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | None, now: datetime) -> JobRow:
@@ -98,11 +94,8 @@ def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | No
         now: The time.
     """
     created = job.metadata["creationTimestamp"]
-    status = JobStatus(FollowedJob(job.namespace, job.name, job.uid, created))
-    for pod in pods or ():
-        if pod["metadata"]["creationTimestamp"] >= created:  # not of a namesake that was deleted before
-            status.observe_pod(pod)
-    own = list(status.pods.values())
+    # Not those of a namesake that was deleted before.
+    own = [pod for pod in pods or () if pod["metadata"]["creationTimestamp"] >= created]
     known = None if pods is None or not job.is_trainjob else own
     state = state_of(JobView(job.object, now=now, pods=known, jobsets=None if jobset is None else [jobset])).word
     cause = None if job.outcome not in (None, FAILED) else cause_of(job.conditions)
@@ -110,10 +103,8 @@ def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | No
     wanted = sum(each.pods for each in sets if each.is_node) or sum(each.pods for each in job.pod_sets({}))
     if job.is_trainjob:
         nodes = sum("Ready" in true_conditions(pod) for pod in own if rank_of(pod) is not None)
-        started, goes_on = status.started, bool(own)
     else:
         nodes = sum(number(each.get("active")) for each in job.replicas)
-        started, goes_on = job.status.get("startTime"), state != SUSPENDED
     return JobRow(
         kind=job.kind,
         namespace=job.namespace,
@@ -125,9 +116,8 @@ def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | No
         wanted=wanted or (None if job.is_trainjob else 0),
         restarts=job.restarts(jobset or {}, own),
         created=created,
-        started=started,
+        began=job.began,
         ended=job.ended or None,
-        goes_on=goes_on and job.outcome is None,
         progress=job.progress,
     )
 
