@@ -17,7 +17,7 @@ from support.processes import account_token
 from support.stack import Stack, api_server
 
 from trainmaster.controller.certificates.webhook_names import VALIDATING
-from trainmaster.controller.cli.doctor.command import BEFORE, CHECKS
+from trainmaster.controller.cli.doctor.checks import BEFORE, CHECKS
 from trainmaster.controller.cli.probes import SERVICE_ACCOUNTS
 from trainmaster.controller.configuration import complete, parse_configuration
 from trainmaster.controller.job_kinds import job_kinds

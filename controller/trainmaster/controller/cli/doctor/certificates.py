@@ -35,7 +35,7 @@ def check_certificates(facts: Facts) -> Iterator[Finding]:
         yield ok(f"the Secret {name} has no certificate yet; the manager makes one")
         return
     # One that our manager has let expire is as bad as one that nobody renews.
-    renewed = management.enable and not isinstance(facts.installed.known, dict)
+    renewed = management.enable and facts.deployment is None
     try:
         certificate = x509.load_pem_x509_certificate(data["tls.crt"])
         key = load_pem_private_key(data.get("tls.key", b""), None)
@@ -68,7 +68,7 @@ def _check_certificate(facts: Facts, certificate: x509.Certificate, name: str, *
 
 
 def _check_trust(facts: Facts, data: dict[str, bytes], name: str) -> Iterator[Finding]:
-    if isinstance(facts.installed.known, dict):
+    if facts.deployment is not None:
         return  # of those that are registered `health` tells
     for configuration in facts.webhooks.value:
         own = configuration["metadata"]["name"]

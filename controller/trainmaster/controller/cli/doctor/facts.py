@@ -122,15 +122,6 @@ class Fact(Generic[T]):
             raise self.known
         return self.known
 
-    def require(self) -> None:
-        """Go on only if it said so.
-
-        Raises:
-            Unknown: It did not.
-        """
-        if isinstance(self.known, Unknown):
-            raise self.known
-
 
 def ok(message: str) -> Finding:
     """Nothing to do."""
@@ -202,6 +193,11 @@ class Facts:
 
     bindings: Mapping[str, Fact[JsonObject | None]]
     """The bindings of its roles by kind, if they have the name of our manifests or of our chart."""
+
+    @property
+    def deployment(self) -> JsonObject | None:
+        """The Deployment of our manager in the namespace, as far as is known."""
+        return self.installed.known if isinstance(self.installed.known, dict) else None
 
 
 async def fetch_version(client: KubeClient) -> Fact[str]:

@@ -31,11 +31,6 @@ _AGAIN: Final = "apply our manifests again, or upgrade the release of our chart"
 _SHOWN: Final = 5
 
 
-def is_installed(facts: Facts) -> bool:
-    """Tell whether our manager is installed, as far as is known."""
-    return isinstance(facts.installed.known, dict)
-
-
 def check_absence(facts: Facts) -> Iterator[Finding]:
     """No manager of ours: is nothing left that needs one?"""
     namespace = facts.target.namespace
@@ -242,9 +237,8 @@ def _services(configuration: JsonObject) -> set[tuple[Any, Any]]:
 
 
 def _deployment(facts: Facts) -> JsonObject:
-    found = facts.installed.value
-    assert found is not None  # noqa: S101 - these checks are for an installation
-    return found
+    assert facts.deployment is not None  # noqa: S101 - these checks are for an installation
+    return facts.deployment
 
 
 CHECKS: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {

@@ -21,8 +21,6 @@ from pydantic import BaseModel
 from trainmaster.controller.cli.configured import plugin_options_in_effect
 from trainmaster.controller.cli.options import CommandError
 from trainmaster.controller.configuration import EffectiveConfiguration
-from trainmaster.controller.manager import caches
-from trainmaster.controller.reconciling import rights
 from trainmaster.controller.resources import watched_resource
 from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.framework.descriptor import Descriptor, describe, order_plugins
@@ -273,6 +271,9 @@ def _watches(installed: InstalledPlugin) -> list[dict[str, Any]]:
 
 
 def _watch(watch: Watch) -> dict[str, Any]:
+    from trainmaster.controller.manager import caches  # noqa: PLC0415 - needed for this only
+    from trainmaster.controller.reconciling import rights  # noqa: PLC0415 - as above
+
     rules = [*caches.policy_rules([watch]), *rights.trainjob_rules([watch])]
     told = {
         "apiVersion": watch.api_version,
