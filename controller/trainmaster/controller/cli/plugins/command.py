@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainmaster.controller.cli.config.show import plugin_notices, plugin_problems
 from trainmaster.controller.cli.configured import effective_of
 from trainmaster.controller.cli.options import (
     CommandError,
@@ -25,6 +24,8 @@ from trainmaster.controller.cli.plugins.installed import (
     BROKEN,
     InstalledPlugin,
     installed_plugins,
+    plugin_notices,
+    plugin_problems,
     quarantined_plugins,
     shown,
     with_quarantine,
