@@ -6,20 +6,33 @@ They are told apart from what an installation would meet: a manager may be missi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from trainmaster.controller.certificates.webhook_names import CONFIGURATIONS, DEFAULTER, JOB_VALIDATOR
 from trainmaster.controller.cli.crds import definition, definitions_of
 from trainmaster.controller.cli.doctor.certificates import check_certificates, decoded, trusts
 from trainmaster.controller.cli.doctor.cluster import (
+    OUR_WEBHOOKS,
+    called_by,
     has_webhook,
-    images_of,
     is_served,
     missing_rights,
     served_versions,
+    service_of,
 )
 from trainmaster.controller.cli.doctor.definitions import APPLY, serve_alike
-from trainmaster.controller.cli.doctor.facts import Facts, Finding, Unknown, fail, ok, unknown, warn
+from trainmaster.controller.cli.doctor.facts import (
+    Facts,
+    Finding,
+    Unknown,
+    fail,
+    images_of,
+    ok,
+    pod_spec,
+    some,
+    unknown,
+    warn,
+)
 from trainmaster.controller.explain.causes.controllers import is_held
 from trainmaster.controller.manager.roles import NAME
 from trainmaster.runtime.api.constants import GROUP
@@ -28,7 +41,6 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
 
 _AGAIN: Final = "apply our manifests again, or upgrade the release of our chart"
-_SHOWN: Final = 5
 
 
 def check_absence(facts: Facts) -> Iterator[Finding]:
@@ -37,9 +49,8 @@ def check_absence(facts: Facts) -> Iterator[Finding]:
     if isinstance(facts.installed.known, Unknown):
         reason = facts.installed.known
         raise Unknown(f"whether Trainmaster is installed in {namespace} is not known: {reason}", reason.what_next)
-    service = (namespace, facts.target.configuration.cert_management.webhook_service_name)
     go = [each for each in facts.managers.value if each["metadata"]["namespace"] == namespace]
-    left = [name for name, each in _registered(facts).items() if service in _services(each)]
+    left = [name for name, each in _registered(facts).items() if service_of(facts) in called_by(each)]
     if go:
         yield ok(f"no manager of Trainmaster is installed in the namespace {namespace}, but the Go manager")
     elif left:
@@ -63,7 +74,7 @@ def check_deployment(facts: Facts) -> Iterator[Finding]:
         for each in status.get("conditions") or []
         if (each.get("type"), each.get("status")) in {("ReplicaFailure", "True"), ("Progressing", "False")}
     ]
-    what = f"the Deployment {namespace}/{name} ({', '.join(images_of(deployment))})"
+    what = f"the Deployment {namespace}/{name} ({images_of(deployment)})"
     look = f"see why: kubectl -n {namespace} describe pods; /readyz of a pod says what it waits for"
     if wanted == 0:
         yield fail(f"{what} has no replicas", f"kubectl -n {namespace} scale deployment {name} --replicas=1")
@@ -79,20 +90,21 @@ def check_deployment(facts: Facts) -> Iterator[Finding]:
 
 def check_service(facts: Facts) -> Iterator[Finding]:
     """The Service: is it there?"""
-    name = f"{facts.target.namespace}/{facts.target.configuration.cert_management.webhook_service_name}"
+    name = service_of(facts)
     if facts.service.value is None:
-        yield fail(f"there is no Service {name}, by which webhooks and the status server are called", _AGAIN)
+        yield fail(
+            f"there is no {name.removeprefix('the ')}, by which webhooks and the status server are called", _AGAIN
+        )
     else:
-        yield ok(f"the Service {name} is there")
+        yield ok(f"{name} is there")
 
 
 def check_registration(facts: Facts) -> Iterator[Finding]:
     """The webhook configurations: are they there, do they lead to the manager, and do they trust its certificate?"""
-    configuration, namespace = facts.target.configuration, facts.target.namespace
-    if not configuration.webhook.enabled:
+    if not facts.target.configuration.webhook.enabled:
         yield ok("webhook.enabled is false: no webhook configuration is needed")
         return
-    service, registered = (namespace, configuration.cert_management.webhook_service_name), _registered(facts)
+    service, registered = service_of(facts), _registered(facts)
     for each in CONFIGURATIONS:
         if each == JOB_VALIDATOR and not has_webhook(facts):
             continue
@@ -101,8 +113,8 @@ def check_registration(facts: Facts) -> Iterator[Finding]:
             jobs = "jobs of kubeflow.org/v1" if each == JOB_VALIDATOR else "TrainJobs"
             lack = "get no defaults" if each == DEFAULTER else "are admitted unchecked"
             yield fail(f"there is no {each}: {jobs} {lack}", _AGAIN)
-        elif _services(found) != {service}:
-            yield fail(f"{each} leads to another server than the Service {'/'.join(service)}", _AGAIN)
+        elif called_by(found) != {service}:
+            yield fail(f"{each} leads to another server than {service}", _AGAIN)
         else:
             yield from _check_trust(facts, found, str(each))
 
@@ -136,8 +148,7 @@ def check_certificate(facts: Facts) -> Iterator[Finding]:
     management, secret = facts.target.configuration.cert_management, facts.secret.value
     name = f"{facts.target.namespace}/{management.webhook_secret_name}"
     mounted = management.webhook_secret_name in {
-        (volume.get("secret") or {}).get("secretName")
-        for volume in _deployment(facts)["spec"]["template"]["spec"].get("volumes") or []
+        (volume.get("secret") or {}).get("secretName") for volume in pod_spec(_deployment(facts)).get("volumes") or []
     }
     if secret is None and (management.enable or mounted):
         yield fail(
@@ -153,7 +164,7 @@ def check_certificate(facts: Facts) -> Iterator[Finding]:
 
 def check_rights(facts: Facts) -> Iterator[Finding]:
     """The rights of the manager."""
-    spec = _deployment(facts)["spec"]["template"]["spec"]
+    spec = pod_spec(_deployment(facts))
     account = f"the service account {facts.target.namespace}/{spec.get('serviceAccountName') or NAME}"
     if facts.service_account.value is None:
         yield fail(f"{account} is gone, so that no pod of the manager can be made", _AGAIN)
@@ -164,9 +175,8 @@ def check_rights(facts: Facts) -> Iterator[Finding]:
         return
     gone = [kind for kind, found in facts.bindings.items() if found.known is None]
     because = f", and there is no {' nor '.join(gone)} of its name" if gone else ""
-    more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
     yield fail(
-        f"{account} may not {'; '.join(missing[:_SHOWN])}{more}{because}",
+        f"{account} may not {some(missing, separator='; ')}{because}",
         f"trainmaster rbac -n {facts.target.namespace} | kubectl apply --server-side -f - (with the --config that the "
         "manager has)",
     )
@@ -225,15 +235,7 @@ def check_lease(facts: Facts) -> Iterator[Finding]:
 
 
 def _registered(facts: Facts) -> dict[str, JsonObject]:
-    ours = {each.name for each in CONFIGURATIONS}
-    return {each["metadata"]["name"]: each for each in facts.webhooks.value if each["metadata"]["name"] in ours}
-
-
-def _services(configuration: JsonObject) -> set[tuple[Any, Any]]:
-    references = (
-        (webhook.get("clientConfig") or {}).get("service") or {} for webhook in configuration.get("webhooks") or []
-    )
-    return {(each.get("namespace"), each.get("name")) for each in references}
+    return {each["metadata"]["name"]: each for each in facts.webhooks.value if each["metadata"]["name"] in OUR_WEBHOOKS}
 
 
 def _deployment(facts: Facts) -> JsonObject:
