@@ -215,7 +215,7 @@ async def test_bindings_that_are_gone_fail(stack: Stack) -> None:
     assert line.startswith(
         f"fail: the service account kubeflow/{NAME} may not get, list, watch, delete trainjobs.trainer.kubeflow.org; "
     )
-    assert ", and there is no ClusterRoleBinding of its name; trainmaster rbac -n kubeflow | kubectl apply " in line
+    assert ", and there is no ClusterRoleBinding of its name; apply our roles, with the --config and " in line
     assert len(line) < 1000
     await stack.client.delete(SERVICE_ACCOUNTS, NAMESPACE, NAME)
     assert (await told(stack))["manager-rights"] == [

@@ -61,7 +61,7 @@ CHECKS: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {
 
 BEFORE: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {
     "certificates": certificates.check_certificates,
-    "service-account": cluster.check_service_account,
+    "service-account": health.check_rights,
 }
 """Those of what an installation finds; of one that is there `health` has stricter ones."""
 

@@ -1,5 +1,5 @@
-"""Checks of the cluster, of what others have installed in it, and of rights: those of whoever installs, and those of
-the manager's service account. The Training Operator V1 and this manager have the same kinds.
+"""Checks of the cluster, of what others have installed in it, and of the rights of whoever installs. The Training
+Operator V1 and this manager have the same kinds.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ def served_versions(definition: JsonObject) -> list[str]:
 
 def check_installer(facts: Facts) -> Iterator[Finding]:
     """The rights of whoever asks: do they suffice to install?"""
-    missing = _missing({review: allowed for review, allowed in facts.may_install.items() if review[0] != _ESCALATE})
+    missing = missing_rights(
+        {review: allowed for review, allowed in facts.may_install.items() if review[0] != _ESCALATE}
+    )
     if missing:
         yield fail(f"you may not {'; '.join(missing)}", "have somebody install who may, or ask for these rights")
     elif all(allowed.value for review, allowed in facts.may_install.items() if review[0] == _ESCALATE):
@@ -150,29 +152,7 @@ def check_installer(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def check_service_account(facts: Facts) -> Iterator[Finding]:
-    """The rights of the service account: do they suffice for this configuration and its plugins?"""
-    namespace = facts.target.namespace
-    if facts.service_account.value is None:
-        yield ok(f"the service account {namespace}/{NAME} is not there yet; the manifests bring it and its roles")
-        return
-    missing = missing_rights(facts)
-    if missing:
-        yield warn(
-            f"the service account {namespace}/{NAME} may not {'; '.join(missing)}",
-            f"apply our roles, with --config and --feature-gates if you gave them: trainmaster rbac -n {namespace} | "
-            "kubectl apply --server-side -f -",
-        )
-    else:
-        yield ok(f"the service account {namespace}/{NAME} may do all that this configuration needs")
-
-
-def missing_rights(facts: Facts) -> list[str]:
-    """Return what the service account may not do and has to, by resource."""
-    return _missing(facts.manager_may)
-
-
-def _missing(reviews: Mapping[Review, Fact[bool]]) -> list[str]:
+def missing_rights(reviews: Mapping[Review, Fact[bool]]) -> list[str]:
     """Return what is not allowed, as the end of "may not": verbs by resource."""
     verbs: dict[str, list[str]] = {}
     for (verb, group, resource, subresource, namespace, name), allowed in reviews.items():

@@ -163,23 +163,26 @@ def check_certificate(facts: Facts) -> Iterator[Finding]:
 
 
 def check_rights(facts: Facts) -> Iterator[Finding]:
-    """The rights of the manager."""
-    spec = pod_spec(_deployment(facts))
-    account = f"the service account {facts.target.namespace}/{spec.get('serviceAccountName') or NAME}"
-    if facts.service_account.value is None:
+    """The service account: does it have all rights that this configuration and its plugins need?"""
+    namespace, deployment = facts.target.namespace, facts.deployment
+    name = pod_spec(deployment).get("serviceAccountName") if deployment else None
+    account = f"the service account {namespace}/{name or NAME}"
+    missing = missing_rights(facts.manager_may)
+    if facts.service_account.value is None and deployment is None:
+        yield ok(f"{account} is not there yet; the manifests bring it and its roles")
+    elif facts.service_account.value is None:
         yield fail(f"{account} is gone, so that no pod of the manager can be made", _AGAIN)
-        return
-    missing = missing_rights(facts)
-    if not missing:
+    elif missing:
+        gone = [kind for kind, found in facts.bindings.items() if found.known is None]
+        because = f", and there is no {' nor '.join(gone)} of its name" if gone else ""
+        finding = fail if deployment else warn
+        yield finding(
+            f"{account} may not {some(missing, separator='; ')}{because}",
+            "apply our roles, with the --config and --feature-gates of the manager: "
+            f"trainmaster rbac -n {namespace} | kubectl apply --server-side -f -",
+        )
+    else:
         yield ok(f"{account} may do all that this configuration needs")
-        return
-    gone = [kind for kind, found in facts.bindings.items() if found.known is None]
-    because = f", and there is no {' nor '.join(gone)} of its name" if gone else ""
-    yield fail(
-        f"{account} may not {some(missing, separator='; ')}{because}",
-        f"trainmaster rbac -n {facts.target.namespace} | kubectl apply --server-side -f - (with the --config that the "
-        "manager has)",
-    )
 
 
 def check_kinds(facts: Facts) -> Iterator[Finding]:
