@@ -83,6 +83,7 @@ _TRAINING_OPERATOR_DEPLOYMENTS: Final = ("training-operator",)
 """As the manifests of the Training Operator V1 call it."""
 
 _SHOWN: Final = 5
+AGAIN: Final = "apply our manifests again, or upgrade the release of our chart"
 _ASK: Final = "ask somebody who may, or for that right"
 
 Review = tuple[str, str, str, str, str, str]

@@ -22,6 +22,7 @@ from trainmaster.controller.cli.doctor.cluster import (
 )
 from trainmaster.controller.cli.doctor.definitions import APPLY, serve_alike
 from trainmaster.controller.cli.doctor.facts import (
+    AGAIN,
     Facts,
     Finding,
     Unknown,
@@ -40,8 +41,6 @@ from trainmaster.runtime.jobs.constants import GROUP as JOBS_GROUP
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
 
-_AGAIN: Final = "apply our manifests again, or upgrade the release of our chart"
-
 
 def check_absence(facts: Facts) -> Iterator[Finding]:
     """No manager of ours: is nothing left that needs one?"""
@@ -57,7 +56,7 @@ def check_absence(facts: Facts) -> Iterator[Finding]:
         yield fail(
             f"there is no Deployment of a manager in the namespace {namespace}, and {', '.join(left)} asks one about "
             "each write of a job",
-            f"{_AGAIN}; or delete what is left of it (docs/install.md, Removing it)",
+            f"{AGAIN}; or delete what is left of it (docs/install.md, Removing it)",
         )
     else:
         yield ok(f"no manager of Trainmaster is installed in the namespace {namespace}")
@@ -93,7 +92,7 @@ def check_service(facts: Facts) -> Iterator[Finding]:
     name = service_of(facts)
     if facts.service.value is None:
         yield fail(
-            f"there is no {name.removeprefix('the ')}, by which webhooks and the status server are called", _AGAIN
+            f"there is no {name.removeprefix('the ')}, by which webhooks and the status server are called", AGAIN
         )
     else:
         yield ok(f"{name} is there")
@@ -112,9 +111,9 @@ def check_registration(facts: Facts) -> Iterator[Finding]:
         if found is None or not found.get("webhooks"):
             jobs = "jobs of kubeflow.org/v1" if each == JOB_VALIDATOR else "TrainJobs"
             lack = "get no defaults" if each == DEFAULTER else "are admitted unchecked"
-            yield fail(f"there is no {each}: {jobs} {lack}", _AGAIN)
+            yield fail(f"there is no {each}: {jobs} {lack}", AGAIN)
         elif called_by(found) != {service}:
-            yield fail(f"{each} leads to another server than {service}", _AGAIN)
+            yield fail(f"{each} leads to another server than {service}", AGAIN)
         else:
             yield from _check_trust(facts, found, str(each))
 
@@ -143,25 +142,6 @@ def _check_trust(facts: Facts, configuration: JsonObject, what: str) -> Iterator
         )
 
 
-def check_certificate(facts: Facts) -> Iterator[Finding]:
-    """The Secret of the certificate: is it there, and good?"""
-    management, secret = facts.target.configuration.cert_management, facts.secret.value
-    name = f"{facts.target.namespace}/{management.webhook_secret_name}"
-    mounted = management.webhook_secret_name in {
-        (volume.get("secret") or {}).get("secretName") for volume in pod_spec(_deployment(facts)).get("volumes") or []
-    }
-    if secret is None and (management.enable or mounted):
-        yield fail(
-            f"the Secret {name} is gone: "
-            + ("the manager cannot keep a certificate, and may not create it" if management.enable else "pods need it"),
-            _AGAIN if management.enable else "see why whoever issues the certificate does not write it",
-        )
-    elif secret is not None and management.enable and not decoded(secret).get("tls.crt"):
-        yield fail(f"the Secret {name} has no certificate", "see in the log of the manager why it makes none")
-    else:
-        yield from check_certificates(facts)
-
-
 def check_rights(facts: Facts) -> Iterator[Finding]:
     """The service account: does it have all rights that this configuration and its plugins need?"""
     namespace, deployment = facts.target.namespace, facts.deployment
@@ -171,7 +151,7 @@ def check_rights(facts: Facts) -> Iterator[Finding]:
     if facts.service_account.value is None and deployment is None:
         yield ok(f"{account} is not there yet; the manifests bring it and its roles")
     elif facts.service_account.value is None:
-        yield fail(f"{account} is gone, so that no pod of the manager can be made", _AGAIN)
+        yield fail(f"{account} is gone, so that no pod of the manager can be made", AGAIN)
     elif missing:
         gone = [kind for kind, found in facts.bindings.items() if found.known is None]
         because = f", and there is no {' nor '.join(gone)} of its name" if gone else ""
@@ -250,7 +230,7 @@ CHECKS: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {
     "deployment": check_deployment,
     "service": check_service,
     "registration": check_registration,
-    "certificate": check_certificate,
+    "certificate": check_certificates,
     "manager-rights": check_rights,
     "kinds": check_kinds,
     "lease": check_lease,
