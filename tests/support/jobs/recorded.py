@@ -17,7 +17,7 @@ from support.golden import GOLDEN, load_yaml, recorded_cases
 from support.original_crds import original_job_definitions
 from support.sim.world import jobs_registry, quiet, registry_with
 
-from trainmaster.controller.cli.operator_flags import (
+from trainmaster.controller.cli.config.flags import (
     add_training_operator_flags,
     overrides_of_environment,
     overrides_of_flags,

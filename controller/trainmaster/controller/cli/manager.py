@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import structlog
 
-from trainmaster.controller.cli.operator_flags import (
+from trainmaster.controller.cli.config.flags import (
     add_training_operator_flags,
     notices_of_flags,
     overrides_of_environment,

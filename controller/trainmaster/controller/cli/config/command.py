@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from trainmaster.controller.cli.config.flags import add_training_operator_flags, notices_of_flags, overrides_of_flags
 from trainmaster.controller.cli.config.show import as_json, as_yaml, job_kind_problems
 from trainmaster.controller.cli.config.text import ConfigurationText, deciding, named_files, read_texts
-from trainmaster.controller.cli.operator_flags import add_training_operator_flags, notices_of_flags, overrides_of_flags
 from trainmaster.controller.cli.options import add_feature_gates_option
 from trainmaster.controller.cli.plugins.installed import plugin_notices, plugin_problems
 from trainmaster.controller.cli.printers import counted, print_json
