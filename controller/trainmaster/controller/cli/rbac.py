@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from trainmaster.controller.cli.configured import load_framework
+from trainmaster.controller.cli.configured import effective_of, load_framework
 from trainmaster.controller.cli.options import (
     MANAGER_NAMESPACE,
-    CommandError,
     add_configuration_options,
     refuse_bad_name,
     reporting_errors,
@@ -17,12 +16,10 @@ from trainmaster.controller.cli.options import (
 from trainmaster.controller.cli.printers import aligned, listed, print_objects
 from trainmaster.controller.configuration import (
     Configuration,
-    ConfigurationInvalid,
     LeaderElection,
     Metrics,
     MetricsAuth,
     complete,
-    load_configuration,
 )
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
@@ -70,11 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     refuse_bad_name("--namespace", arguments.namespace)
     refuse_bad_name("--service-account", arguments.service_account, dns_subdomain)
     framework = load_framework(arguments)
-    try:
-        stated = load_configuration(*arguments.config) if arguments.config else AS_DEPLOYED
-        effective = complete(stated, feature_gates=arguments.feature_gates)
-    except ConfigurationInvalid as error:
-        raise CommandError(str(error)) from error
+    effective = (
+        effective_of(arguments) if arguments.config else complete(AS_DEPLOYED, feature_gates=arguments.feature_gates)
+    )
     configuration = effective.configuration
     rules = policy_rules(
         configuration,

@@ -93,7 +93,7 @@ async def examine(arguments: argparse.Namespace) -> tuple[str, list[Line]]:
         lines = await look(
             access, effective, framework, namespace=arguments.namespace, feature_gates=arguments.feature_gates
         )
-    except (ConfigurationInvalid, KubeError, PluginInvalid) as error:
+    except (KubeError, PluginInvalid) as error:
         raise CommandError(str(error)) from error
     return access.server, lines
 

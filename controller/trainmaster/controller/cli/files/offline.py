@@ -109,7 +109,7 @@ class Diagnostic:
     message: str
 
     def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
         return ": ".join(part for part in (place, self.severity, self.object, self.path, self.message) if part)
 
 
