@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import trainmaster.runtime
+from trainmaster.controller.cli.crds import shipped
 from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, GROUP, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
 from trainmaster.runtime.jobs.constants import installed_kinds
 from trainmaster.runtime.jsontext import is_too_deep, too_deep
@@ -29,9 +29,6 @@ from trainmaster.runtime.yamltext import YamlError, load_yaml_documents
 STDIN: Final = "-"
 CRD_KIND: Final = "CustomResourceDefinition"
 _ENDINGS: Final = (".json", ".yaml", ".yml")
-
-_PACKAGED: Final = Path(trainmaster.runtime.__file__).parent / "runtimes"
-_CHECKOUT: Final = Path(__file__).parents[5] / "deploy" / "runtimes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,5 +263,5 @@ def built_in_file(name: str) -> Path | None:
 
 
 def built_in_directory() -> Path:
-    """Return where they are: in a checkout they are read from where users of real clusters find them."""
-    return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
+    """Return where they are."""
+    return shipped("runtimes")
