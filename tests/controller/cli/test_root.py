@@ -77,10 +77,9 @@ _SLOW = _CLIENT | {"aiohttp", "cryptography", "kubernetes_asyncio", "opentelemet
         (["render", "--help"], {"orjson", "pydantic", "yaml"}),
         (["validate", "--help"], {"orjson", "pydantic", "yaml"}),
         *(([command, "--help"], _CLIENT) for command in ("run", "list", "attach", "logs", "explain", "restart")),
-        (["rbac", "--help"], _CLIENT | {"pydantic"}),
         *(
             ([command, "--help"], _CLIENT - {"httptools", "tenacity"} | {"pydantic"})
-            for command in ("config", "plugins")
+            for command in ("config", "plugins", "rbac")
         ),
         *(
             ([command, "--help"], {"asyncio", "orjson", "structlog", "yaml"})

@@ -21,9 +21,7 @@ from trainmaster.controller.configuration import (
     MetricsAuth,
     complete,
 )
-from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
-from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.roles import NAME, roles, scopes_of
 from trainmaster.runtime.names import dns_subdomain
 
@@ -64,6 +62,9 @@ def command(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print them; returns the exit code."""
+    from trainmaster.controller.job_kinds import job_kinds  # noqa: PLC0415 - not needed for help
+    from trainmaster.controller.manager.policy_rules import policy_rules  # noqa: PLC0415 - it needs all of the manager
+
     refuse_bad_name("--namespace", arguments.namespace)
     refuse_bad_name("--service-account", arguments.service_account, dns_subdomain)
     framework = load_framework(arguments)
