@@ -11,7 +11,7 @@ from support.commands import trainmaster
 from support.stack import Stack
 from support.training import runtime, until
 
-from trainmaster.controller.cli.doctor import command
+from trainmaster.controller.cli.doctor.checks import look
 from trainmaster.controller.configuration import Configuration, complete, parse_configuration
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
@@ -129,7 +129,7 @@ async def findings(
     """What it tells about a cluster with a configuration: `status: message; what next`, by check."""
     given = configuration or parse_configuration({**HEAD, "leaderElection": {"leaderElect": True}, **sections})
     effective = complete(given)
-    lines = await command.look(access or stack.access, effective, _framework(), namespace=namespace)
+    lines = await look(access or stack.access, effective, _framework(), namespace=namespace)
     found: dict[str, list[str]] = {}
     for line in lines:
         what_next = f"; {line.what_next}" if line.what_next else ""
