@@ -150,7 +150,12 @@ async def test_a_job_whose_time_to_live_is_over(client: KubeClient, cluster_home
     await apply_runtime(client, runtime_with("changes-short"))
     spec = {"trainer": {"command": ["true"]}, "ttlSecondsAfterFinished": 0}
     await client.create(TRAINJOBS, trainjob("short", on="changes-short", **spec))
-    await explained(cluster_home, "short", "TimeToLiveExpired")
+
+    async def is_gone() -> bool:
+        causes = (await explanation(cluster_home, "short"))["causes"]
+        return [each["cause"] for each in causes] == ["TimeToLiveExpired"]
+
+    await until(is_gone)
 
 
 async def test_an_initializer_of_the_data_set(client: KubeClient, cluster_home: Path) -> None:
