@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -464,6 +465,7 @@ async def looks(cluster_home: Path, request: pytest.FixtureRequest) -> AsyncIter
 
 
 @pytest.mark.kubectl
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
 @pytest.mark.parametrize("name", CASES)
 async def test_a_failure_is_told_alike_everywhere(looks: dict[str, asyncio.Task[None]], name: str) -> None:
     if name == "memory" and not sys.platform.startswith("linux"):
