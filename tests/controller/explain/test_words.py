@@ -137,6 +137,25 @@ def test_a_row_has_the_cause_that_explain_finds_in_the_pods_or_that_of_the_condi
     assert [row.cause for row in rows] == ["ContainerFailed", ""]
 
 
+async def test_why_a_v1_job_failed_its_pods_tell_and_nobody_else_guesses() -> None:
+    """Its conditions say only that replicas have failed, of want of memory perhaps."""
+    job = pytorchjob(
+        condition("Failed", "PyTorchJobFailed", "PyTorchJob demo is failed because 1 Worker replica(s) failed.")
+    )
+    killed = pod(0, containers=[container_status(terminated(137, reason="OOMKilled"), name="pytorch")], phase="Failed")
+    killed["metadata"]["namespace"] = "team"
+    killed["metadata"]["labels"] = {
+        "training.kubeflow.org/operator-name": "pytorchjob-controller",
+        "training.kubeflow.org/job-name": "demo",
+        "training.kubeflow.org/replica-type": "worker",
+        "training.kubeflow.org/replica-index": "0",
+    }
+    (row,) = rows_of([Job(job, PYTORCHJOBS)], pods=[killed], jobsets=[], now=moment(300))
+    assert row.cause == explain(view(job, pods=[killed])).findings[0].cause == "OutOfMemory"
+    assert record_of(job).cause == "Unknown"
+    assert [each.cause for each in explain(view(job)).findings] == ["Unknown"]
+
+
 LATER = TOLD.replace("attempt 0", "attempt 1, restart 2")
 
 

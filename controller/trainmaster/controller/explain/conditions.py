@@ -55,7 +55,7 @@ _BY_MESSAGE: Final = (
     (re.compile(r"PreemptionByScheduler|\bPreempt"), Cause.PREEMPTED),
     (re.compile(r"longer than specified deadline"), Cause.DEADLINE_EXCEEDED),
     (re.compile(r"specified backoff limit"), Cause.BACKOFF_LIMIT_EXCEEDED),
-    (re.compile(r"exit code|replica\(s\) failed"), Cause.CONTAINER_FAILED),
+    (re.compile(r"exit code"), Cause.CONTAINER_FAILED),
 )
 
 

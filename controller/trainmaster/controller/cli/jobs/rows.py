@@ -18,8 +18,8 @@ from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.state import state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.job_fields import Progress, number, true_conditions
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
-from trainmaster.runtime.jobs.constants import CREATED, RUNNING, SUCCEEDED
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED, TRAINJOB_KIND
+from trainmaster.runtime.jobs.constants import CREATED, JOB_NAME_LABEL, OPERATOR_NAME_LABEL, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 
 HEADER: Final = ("KIND", "NAME", "STATE", "CAUSE", "NODES", "RESTARTS", "AGE", "DURATION")
@@ -38,9 +38,6 @@ _UNITS: Final = (
     ("h", _HOUR, 3, "m", _MINUTE, 8),
     ("m", _MINUTE, 2, "s", 1, 10),
 )
-
-Key = tuple[str, str]
-"""Namespace and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,31 +188,45 @@ def _one_line(text: str) -> str:
 def rows_of(
     jobs: Iterable[Job], *, pods: Iterable[JsonObject] | None, jobsets: Iterable[JsonObject], now: datetime
 ) -> list[JobRow]:
-    """Return the rows of jobs, in their order, with the causes of those that go on as far as their pods tell.
+    """Return the rows of jobs, in their order, with their causes as far as conditions and pods tell.
 
     Args:
         jobs: The jobs.
-        pods: Of all TrainJobs among them, and perhaps of others; None if they may not be read.
+        pods: Of all of them, and perhaps of others; None if they may not be read.
         jobsets: Likewise; none if they may not be read.
         now: The time.
     """
-    pods_by_job: dict[Key, list[JsonObject]] = {}
+    pods_by_owner: dict[str, list[JsonObject]] = {}
     for pod in pods or ():
-        labels = pod["metadata"].get("labels") or {}
-        pods_by_job.setdefault((pod["metadata"]["namespace"], labels.get(JOBSET_LABEL, "")), []).append(pod)
+        for owner in owners_of(pod):
+            pods_by_owner.setdefault(owner, []).append(pod)
     jobset_of = {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in jobsets}
     rows = []
     for job in jobs:
-        key = (job.namespace, job.name)
-        # Pods of other jobs are not among these.
-        own = None if pods is None or not job.is_trainjob else pods_by_job.get(key, [])
-        jobset = jobset_of.get(key) if job.is_trainjob else None
+        own = None if pods is None else pods_by_owner.get(owner_key(job), [])
+        jobset = jobset_of.get((job.namespace, job.name)) if job.is_trainjob else None
         row = job_row(job, own, jobset, now)
-        if not row.has_ended and may_be_troubled(job, row):
+        # Why a TrainJob has failed its conditions tell; of other jobs only pods do.
+        if may_be_troubled(job, row) and not (row.has_ended and job.is_trainjob):
             trouble = trouble_of(job, pods=own, jobset=jobset, now=now)
             row = replace(row, cause="" if trouble is None or row.state == SUSPENDED else trouble.cause)
         rows.append(row)
     return rows
+
+
+def owner_key(job: Job) -> str:
+    """Return the kind, namespace and name of a job, as `owners_of` its pods has them."""
+    return f"{job.kind.lower()} {job.namespace}/{job.name}"
+
+
+def owners_of(pod: JsonObject) -> list[str]:
+    """Return the job that a pod is of, by its labels; none if it is of no job."""
+    metadata = pod.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    if JOBSET_LABEL in labels:
+        return [f"{TRAINJOB_KIND.lower()} {metadata['namespace']}/{labels[JOBSET_LABEL]}"]
+    controller = str(labels.get(OPERATOR_NAME_LABEL) or "").removesuffix("-controller")
+    return [f"{controller} {metadata['namespace']}/{labels[JOB_NAME_LABEL]}"] if JOB_NAME_LABEL in labels else []
 
 
 def table(rows: Iterable[JobRow], *, now: datetime, namespaces: bool) -> list[str]:

@@ -98,7 +98,7 @@ def _told_of_v1_job(view: JobView) -> Iterator[Finding]:
         evidence = Evidence(ObjectReference("Pod", view.namespace, found["pod"]), text, event.last)
         certainty = Certainty.CERTAIN if own else Certainty.POSSIBLE
         yield Finding(Cause.CONTAINER_FAILED, certainty, (evidence,), event.last, run_again(view))
-    elif failed is not None and _REPLICAS_FAILED.search(str(failed.get("message"))):
+    elif view.pods is not None and failed is not None and _REPLICAS_FAILED.search(str(failed.get("message"))):
         since = condition_since(failed)
         evidence = Evidence(view.reference, str(failed["message"]), since)
         yield Finding(Cause.CONTAINER_FAILED, Certainty.LIKELY, (evidence,), since, run_again(view))
