@@ -96,12 +96,6 @@ def test_processes(given: str | None, policy: JsonObject, trainer: int | None) -
     assert ("spec.nprocPerNode" in told(conversion)) == (given == "auto")
 
 
-def test_another_word_for_processes_reaches_torchrun_as_it_is() -> None:
-    conversion = converted(None, replicas(KIND, 2), nprocPerNode="xpu")
-    assert "torch" not in runtime_of(conversion)["mlPolicy"]
-    assert {each["PET_NPROC_PER_NODE"] for each in seen(conversion).values()} == {"xpu"}
-
-
 def test_variables_of_torchrun_that_the_user_sets_stay() -> None:
     """V1 sets no rendezvous for workers without a master; the policy would refuse the user's."""
     env = [{"name": "PET_MASTER_ADDR", "value": "elsewhere"}]
