@@ -1,26 +1,18 @@
-"""The admission plugins: service accounts, classes, limit ranges and levels of pod security."""
+"""What new pods get: from their service account, priority class and runtime class."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from support.apiserver import assert_refused, create_pod, refusal
+from support.apiserver import create_pod
 from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.admission.plugins import serviceaccount
 from trainmaster.devcluster.apiserver.admission.plugins.serviceaccount import TOKEN_DIRECTORY
 from trainmaster.devcluster.apiserver.bootstrap import add_system_priority_classes
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.resources import (
-    LIMIT_RANGES,
-    NAMESPACES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PODS,
-    PRIORITY_CLASSES,
-    RUNTIME_CLASSES,
-    SERVICE_ACCOUNTS,
-)
+from trainmaster.devcluster.apiserver.resources import PODS, PRIORITY_CLASSES, RUNTIME_CLASSES, SERVICE_ACCOUNTS
 from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resource_requirements import pod_requests
@@ -150,158 +142,3 @@ async def test_a_runtime_class_adds_what_its_pods_need(cluster: Stepper) -> None
         await create_pod(cluster, "q", runtimeClassName="kata", nodeSelector={"sandbox": "no"})
     with pytest.raises(StatusError, match="Pod's Overhead doesn't match RuntimeClass's defined Overhead"):
         await create_pod(cluster, "q", runtimeClassName="kata", overhead={"cpu": "1"})
-
-
-async def limits(cluster: Stepper, **item: Any) -> JsonObject:
-    body = {"metadata": {"name": "limits"}, "spec": {"limits": [{"type": "Container", **item}]}}
-    return await cluster.api.create(LIMIT_RANGES, body, namespace="default")
-
-
-async def test_limits_fill_in_what_containers_leave_out(cluster: Stepper) -> None:
-    await limits(cluster, default={"cpu": "2", "memory": "1Gi"}, defaultRequest={"cpu": "500m"})
-    created = await create_pod(cluster, resources={"limits": {"memory": "2Gi"}})
-    assert created["spec"]["containers"][0]["resources"] == {
-        "limits": {"cpu": "2", "memory": "2Gi"},
-        "requests": {"cpu": "500m", "memory": "2Gi"},
-    }
-    assert created["metadata"]["annotations"]["kubernetes.io/limit-ranger"] == (
-        "LimitRanger plugin set: cpu request for container main; cpu limit for container main"
-    )
-
-
-async def test_defaults_of_limits_follow_from_each_other(cluster: Stepper) -> None:
-    item = (await limits(cluster, max={"cpu": "2"}, min={"memory": "1Gi"}))["spec"]["limits"][0]
-    assert (item["default"], item["defaultRequest"]) == ({"cpu": "2"}, {"cpu": "2", "memory": "1Gi"})
-
-
-@pytest.mark.parametrize(
-    ("item", "resources", "complaint"),
-    [
-        ({"max": {"cpu": "1"}}, {"limits": {"cpu": "2"}}, "maximum cpu usage per Container is 1, but limit is 2"),
-        (
-            {"min": {"cpu": "1"}},
-            {"requests": {"cpu": "500m"}},
-            "minimum cpu usage per Container is 1, but request is 500m",
-        ),
-        (
-            {"maxLimitRequestRatio": {"cpu": "2"}},
-            {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}},
-            "cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000",
-        ),
-        ({"type": "Pod", "max": {"cpu": "1"}}, {}, "maximum cpu usage per Pod is 1.  No limit is specified"),
-        (
-            {"type": "Pod", "min": {"cpu": "1"}},
-            {"requests": {"memory": "1Gi"}},
-            "minimum cpu usage per Pod is 1.  No request is specified",
-        ),
-    ],
-)
-async def test_pods_out_of_bounds_are_refused(
-    cluster: Stepper, item: JsonObject, resources: JsonObject, complaint: str
-) -> None:
-    await limits(cluster, **item)
-    assert await refusal(create_pod(cluster, resources=resources)) == (403, f'pods "p" is forbidden: {complaint}')
-
-
-async def test_claims_out_of_bounds_are_refused(cluster: Stepper) -> None:
-    await limits(cluster, type="PersistentVolumeClaim", max={"storage": "1Gi"})
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}
-    text = "maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi"
-    assert await refusal(
-        cluster.api.create(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "data"}, "spec": spec}, namespace="default")
-    ) == (403, f'persistentvolumeclaims "data" is forbidden: {text}')
-
-
-@pytest.mark.parametrize(
-    ("item", "complaint"),
-    [
-        (
-            {"min": {"cpu": "2"}, "max": {"cpu": "1"}},
-            'spec.limits[0].min[cpu]: Invalid value: "2": min value 2 is greater',
-        ),
-        ({"type": "Pod", "default": {"cpu": "1"}}, "spec.limits[0].default: Forbidden: may not be specified"),
-        ({"max": {"cpu": "-1"}}, 'spec.limits[0].max[cpu]: Invalid value: "-1"'),
-        ({"maxLimitRequestRatio": {"cpu": "500m"}}, "ratio 500m is less than 1"),
-    ],
-)
-async def test_senseless_limits_are_refused(cluster: Stepper, item: JsonObject, complaint: str) -> None:
-    await assert_refused(limits(cluster, **item), 422, complaint)
-
-
-LABEL = "pod-security.kubernetes.io/enforce"
-GOOD: Any = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "runAsNonRoot": True,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-
-
-async def namespace(cluster: Stepper, level: str) -> None:
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {LABEL: level}}}
-    await cluster.api.create(NAMESPACES, body)
-
-
-async def create(cluster: Stepper, context: Any = None, pod: Any = None, **spec: Any) -> JsonObject:
-    containers = [{"name": "node", "image": "i", "securityContext": context or {}, **spec.pop("container", {})}]
-    body = {"metadata": {"name": "p"}, "spec": {"containers": containers, "securityContext": pod or {}, **spec}}
-    return await cluster.api.create(PODS, body, namespace="team")
-
-
-async def test_a_restricted_namespace_says_all_that_a_pod_lacks(cluster: Stepper) -> None:
-    await namespace(cluster, "restricted")
-    await assert_refused(
-        create(cluster),
-        403,
-        'pods "p" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container '
-        '"node" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container "node" '
-        'must set securityContext.capabilities.drop=["ALL"]',
-        'runAsNonRoot != true (pod or container "node" must set securityContext.runAsNonRoot=true), seccompProfile '
-        '(pod or container "node" must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost")',
-    )
-    await create(cluster, GOOD)
-
-
-async def test_what_the_pod_says_counts_for_its_containers(cluster: Stepper) -> None:
-    await namespace(cluster, "restricted")
-    own = {field: GOOD[field] for field in ("allowPrivilegeEscalation", "capabilities")}
-    shared = {field: GOOD[field] for field in ("runAsNonRoot", "seccompProfile")}
-    await create(cluster, own, shared)
-
-
-@pytest.mark.parametrize(
-    ("context", "spec", "complaint"),
-    [
-        ({"privileged": True}, {}, 'privileged (container "node" must not set securityContext.privileged=true)'),
-        ({}, {"hostNetwork": True}, "host namespaces (hostNetwork=true)"),
-        ({"capabilities": {"add": ["SYS_ADMIN", "KILL"]}}, {}, 'must not include "SYS_ADMIN" in'),
-        ({}, {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, 'hostPath volumes (volume "v")'),
-        ({}, {"container": {"ports": [{"containerPort": 1, "hostPort": 2}]}}, "must not use hostPorts 2"),
-        ({"seccompProfile": {"type": "Unconfined"}}, {}, "seccompProfile"),
-    ],
-)
-async def test_baseline_refuses_what_reaches_the_host(
-    cluster: Stepper, context: Any, spec: Any, complaint: str
-) -> None:
-    await namespace(cluster, "baseline")
-    await assert_refused(create(cluster, context, **spec), 403, 'violates PodSecurity "baseline:latest"', complaint)
-    await create(cluster)
-
-
-@pytest.mark.parametrize(
-    ("context", "spec", "complaint"),
-    [
-        ({**GOOD, "runAsUser": 0}, {}, "runAsUser=0"),
-        ({**GOOD, "capabilities": {"drop": ["ALL"], "add": ["CHOWN"]}}, {}, "unrestricted capabilities"),
-        (GOOD, {"volumes": [{"name": "v", "nfs": {"server": "s", "path": "/"}}]}, 'volume "v" uses nfs'),
-    ],
-)
-async def test_restricted_refuses_more(cluster: Stepper, context: Any, spec: Any, complaint: str) -> None:
-    await namespace(cluster, "restricted")
-    await assert_refused(create(cluster, context, **spec), 403, complaint)
-
-
-async def test_an_unknown_level_is_refused(cluster: Stepper) -> None:
-    await assert_refused(namespace(cluster, "strict"), 422, "must be one of privileged, baseline, restricted")
-    await namespace(cluster, "privileged")
-    await create(cluster, {"privileged": True})
