@@ -233,10 +233,10 @@ class JobWorld(FakeCluster):
 
     # The client and the recorder
 
-    def event(self, regarding: JsonObject, *, type: str, reason: str, action: str, note: str) -> None:  # noqa: A002
+    def event(self, regarding: JsonObject, *, note: str, **arguments: Any) -> None:
         assert regarding["metadata"]["name"] == "demo"
-        assert action
-        self.events.append(f"{type} {reason}: {note}")
+        assert arguments["action"]
+        super().event(regarding, note=f"{arguments['type']} {arguments['reason']}: {note}")
 
     def key(self, namespace: str | None, name: str) -> str:
         return name

@@ -175,7 +175,7 @@ async def test_run_works_until_cancelled_and_lets_go_of_the_store(cluster: Stepp
     assert await recorder.loop.run_ready() == 0
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def quiet() -> Iterator[None]:
     """Hundreds of failures are logged, and all of them are meant."""
     with capture_logs():
@@ -231,6 +231,7 @@ async def end_pods(cluster: Stepper, store: BrittleStore, job: str, phase: str, 
         await unsteady(cluster, store)
 
 
+@pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("seed", range(5))
 async def test_the_end_is_the_same_whatever_fails_on_the_way(seed: int, jobset_definition: JsonObject) -> None:
     store = BrittleStore(random.Random(seed))
@@ -266,6 +267,7 @@ async def test_the_end_is_the_same_whatever_fails_on_the_way(seed: int, jobset_d
     assert (cluster.objects(JOBS), cluster.objects(PODS), cluster.objects(SERVICES)) == ([], [], [])
 
 
+@pytest.mark.usefixtures("quiet")
 async def test_a_collector_finds_what_was_deleted_before_it_started(cluster: Stepper) -> None:
     root = await cluster.api.create(CONFIGMAPS, {"metadata": {"name": "root"}}, namespace="default")
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "root", "uid": root["metadata"]["uid"]}
