@@ -39,6 +39,24 @@ def _names(document: Any) -> list[str]:
     return [item["metadata"]["name"] for item in document["items"]]
 
 
+@pytest.mark.parametrize(
+    ("query", "code", "text"),
+    [
+        ({"limit": "-1"}, 400, "limit"),
+        ({"limit": "1" * 5000}, 400, "limit"),
+        ({"continue": "eyJ2IjoxfQ"}, 400, "continue"),
+        ({"resourceVersion": "abc"}, 422, "resourceVersion"),
+        ({"watch": "perhaps"}, 400, "watch"),
+    ],
+)
+async def test_wrong_parameters_are_named(
+    devcluster_server: Environment, query: dict[str, str], code: int, text: str
+) -> None:
+    status, document = await _get(devcluster_server, _LIST, **query)
+    assert (status, document["kind"]) == (code, "Status")
+    assert text in document["message"]
+
+
 async def test_an_old_token_expires_with_one_that_goes_on(devcluster_server: Environment) -> None:
     """Only so many unfinished lists are remembered; the client of a forgotten one may accept a seam."""
     await _fill(devcluster_server, 3)
