@@ -6,6 +6,7 @@ import copy
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -24,7 +25,10 @@ from trainmaster.controller.reconciling.jobs.decider import (
     SECONDS_PER_POD,
     PodWarnings,
 )
-from trainmaster.controller.reconciling.jobs.objects import MOST_CREATIONS
+from trainmaster.controller.reconciling.jobs.objects import MOST_CREATIONS, Plan
+from trainmaster.controller.reconciling.jobs.observe import observe
+from trainmaster.controller.reconciling.jobs.plan import plan
+from trainmaster.controller.reconciling.jobs.replicas import RestartBackoff
 from trainmaster.controller.reconciling.outcomes import DONE, UNTIL_FREED, ExpectationsPending, Requeue
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jobs.defaulting import parse_job
@@ -251,6 +255,23 @@ async def test_the_work_for_a_pod_does_not_grow_with_the_containers_of_its_job()
 
 
 QUOTA = Forbidden(status=403, reason="Forbidden", message="exceeded quota")
+
+
+def planned(count: int) -> Plan:
+    """Return the plan of a new job of so many workers."""
+    world = JobWorld(pytorchjob(worker=replicas(count)))
+    job = parse_job(KINDS["PyTorchJob"], world.job)
+    now, restarts = datetime(2026, 1, 1, tzinfo=UTC), RestartBackoff(world.clock)
+    return plan(observe(job, world.stores), None, now=now, restarts=restarts)
+
+
+def test_a_plan_holds_the_first_creations_only() -> None:
+    """Pods and Services of 10,000 slots would be 20,000, for each of many jobs."""
+    large = planned(5000)
+    assert (len(large.creates), large.is_partial) == (MOST_CREATIONS, True)
+    assert [each.name for each in large.creates[:2]] == ["demo-worker-0", "demo-worker-1"]
+    small = planned(MOST_CREATIONS // 2)
+    assert (len(small.creates), small.is_partial) == (MOST_CREATIONS, False)
 
 
 async def test_a_large_job_gets_all_its_pods_one_plan_after_another() -> None:
