@@ -22,18 +22,7 @@ from trainmaster.controller.diagnosis.diagnosis import FIRST_LOOK, SETTLING
 from trainmaster.controller.kube.rest.errors import (
     ServerError,
 )
-from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter
-
-
-async def test_a_container_that_fails_and_is_restarted_in_place_is_told_at_once() -> None:
-    world = await FailingWorld.running()
-    world.show_pods(pod(0), failing())
-    outcome = await world.report(active=1)
-    assert world.told == [TOLD]
-    assert world.conditions["ContainerFailed"]["reason"] == "ContainerFailed"
-    assert world.events == [TOLD]
-    assert isinstance(outcome, RequeueAfter)
-    assert outcome.seconds <= SETTLING
+from trainmaster.controller.reconciling.outcomes import DONE
 
 
 async def test_when_all_ranks_are_ready_again_the_condition_is_gone() -> None:
