@@ -29,9 +29,10 @@ from trainmaster.controller.container_failures import (
 )
 from trainmaster.controller.explain.cause import Cause, Question
 from trainmaster.controller.explain.causes.failures.containers import cause_of_failure
+from trainmaster.controller.explain.causes.gangs import is_of_gang
 from trainmaster.controller.explain.explanation import PATIENCE, explain
 from trainmaster.controller.explain.findings import Event, Finding
-from trainmaster.controller.explain.pods import is_running
+from trainmaster.controller.explain.pods import is_running, is_scheduled
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.last_words import failed_rank, last_words
 from trainmaster.controller.redaction import redact
@@ -56,6 +57,11 @@ LONGEST: Final = 1024
 _DIGITS: Final = re.compile(r"\d+")
 _OF_MANAGERS: Final = frozenset({Cause.UNKNOWN, Cause.MANAGER_ABSENT, Cause.ANOTHER_MANAGER_LEADS, Cause.SUSPENDED})
 """What a manager that is at work cannot find, or tells otherwise."""
+
+_OF_GANGS: Final = (
+    "pods of its gang have no node; `trainmaster explain` tells from their PodGroup whether they lack room"
+)
+"""What is known without PodGroups and nodes, which the manager does not read for this."""
 
 Identity = tuple[str, str, int]
 """UID of the pod, container, and how often it had been restarted."""
@@ -214,7 +220,7 @@ def _reason(failure: ContainerFailure) -> str:
 def kept(pod: JsonObject, *, wholly: bool) -> JsonObject:
     """Return what of a pod is needed to explain why it waits; of one that runs, or not `wholly`, that it is there."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    fields = ("name", "namespace", "uid", "labels", "creationTimestamp", "deletionTimestamp")
+    fields = ("name", "namespace", "uid", "labels", "annotations", "creationTimestamp", "deletionTimestamp")
     few: JsonObject = {"kind": "Pod", "metadata": {each: metadata[each] for each in fields if each in metadata}}
     if wholly and not is_running(pod):
         return {**few, "spec": spec, "status": status}
@@ -251,19 +257,22 @@ def waiting_condition(
     explanation = explain(view)
     since = explanation.state.since
     found = next(iter(explanation.findings), None)
-    if found is None or found.cause in _OF_MANAGERS or since is None or now - since < PATIENCE:
+    if found is None or since is None or now - since < PATIENCE:
+        return None
+    in_gang = any(is_of_gang(pod["metadata"]) and not is_scheduled(pod) for pod in pods)
+    if found.cause in _OF_MANAGERS and not (found.cause is Cause.UNKNOWN and in_gang):
         return None
     if failure_is_told and Question.FAILED in found.cause.questions:
         return None
-    message = _message(found)
+    message = _message(found, _OF_GANGS if found.cause is Cause.UNKNOWN else found.cause.summary)
     if stored is not None and stored.get("reason") == found.cause and _alike(str(stored.get("message")), message):
         message = str(stored["message"])
     return {"type": WAITING, "status": "True", "reason": found.cause.value, "message": message}
 
 
-def _message(finding: Finding) -> str:
+def _message(finding: Finding, summary: str) -> str:
     told = "; ".join(" ".join(f"{each.object}: {each.text}".split()) for each in finding.evidence)
-    text = redact(f"{finding.cause.summary}: {told}")
+    text = redact(f"{summary}: {told}")
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
 
 

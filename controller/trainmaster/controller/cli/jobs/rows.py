@@ -13,9 +13,9 @@ from trainmaster.controller.cli.output import one_line
 from trainmaster.controller.cli.printers import aligned
 from trainmaster.controller.container_failures import JOBSET_LABEL, rank_of
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.gangs import is_of_gang
 from trainmaster.controller.explain.conditions import cause_of
 from trainmaster.controller.explain.explanation import explain
+from trainmaster.controller.explain.pods import is_of_jobset
 from trainmaster.controller.explain.state import state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.job_fields import Progress, number, true_conditions
@@ -176,12 +176,8 @@ def trouble_of(
         jobsets=None if jobset is None else [jobset],
     )
     explanation = explain(view)
-    # Whether pods of a gang lack room, or only wait for each other, PodGroups tell, which nobody has read for this, nor
-    # for the condition.
-    gang = any(is_of_gang(pod["metadata"]) for pod in pods or ())
-    unknown = {Cause.UNKNOWN, Cause.UNSCHEDULABLE} if gang else {Cause.UNKNOWN}
     for finding in explanation.findings:
-        if finding.cause not in unknown:
+        if finding.cause is not Cause.UNKNOWN:
             first = finding.evidence[0]
             # The job is named beside it, and what is told of pods says of which rank.
             of = "" if first.object.kind in (view.kind, "Pod") else f"{first.object}: "
@@ -191,7 +187,7 @@ def trouble_of(
     if told is None or state in _GOOD:
         return None
     reason = told.get("reason") or state
-    return Trouble("" if reason in unknown else reason, _one_line(told.get("message") or state))
+    return Trouble("" if reason == Cause.UNKNOWN else reason, _one_line(told.get("message") or state))
 
 
 def _one_line(text: str) -> str:
@@ -211,6 +207,8 @@ def rows_of(
     """
     pods_by_job: dict[Key, list[JsonObject]] = {}
     for pod in pods or ():
+        if not is_of_jobset(pod):
+            continue
         labels = pod["metadata"].get("labels") or {}
         pods_by_job.setdefault((pod["metadata"]["namespace"], labels.get(JOBSET_LABEL, "")), []).append(pod)
     jobset_of = {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in jobsets}

@@ -27,6 +27,7 @@ from trainmaster.controller.cli.top.node_usage import NodeUsage, PodRequests, no
 from trainmaster.controller.cli.top.snapshot import Snapshot
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.explain.causes.controllers import LEASE
+from trainmaster.controller.explain.pods import is_own
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, InformerOptions, Transform, strip_managed_fields
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -238,7 +239,7 @@ class ClusterInformers:
     def _pods_of(self, job: Job) -> list[JsonObject]:
         label = JOBSET_LABEL if job.is_trainjob else JOB_NAME_LABEL
         owner = f"{job.kind.lower()} {job.namespace}/{job.name}"
-        return list(self._pods[label].store.by_index(_OWNER, owner))
+        return [pod for pod in self._pods[label].store.by_index(_OWNER, owner) if is_own(pod, job)]
 
     # Nodes
 
