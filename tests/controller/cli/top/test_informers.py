@@ -109,12 +109,11 @@ async def test_jobs_pods_and_nodes_are_followed(
         await client.create(PODS, pod("mnist-0", rank("mnist", 0), node="gpu-1", cpu="3"))
         busy = await seen(found, requested)
         assert {name: str(amount) for name, amount in requested(busy).items()} == {"cpu": "3"}
-        status = {"phase": "Pending", "conditions": [
-            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
-        ]}  # fmt: skip
+        has_no_node = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+        status = {"phase": "Pending", "conditions": [has_no_node]}
         others = pod("log-shipper", rank("mnist", 2), owner={**OWNER, "kind": "ReplicaSet"})
         await client.create(PODS, others)
-        waits = {"conditions": [{**status["conditions"][0], "message": "not ours"}], "phase": "Pending"}
+        waits = {"conditions": [{**has_no_node, "message": "not ours"}], "phase": "Pending"}
         await client.patch(PODS, team.name, "log-shipper", {"status": waits}, subresource="status")
         await client.create(PODS, pod("mnist-1", rank("mnist", 1)))
         await client.patch(PODS, team.name, "mnist-1", {"status": status}, subresource="status")
