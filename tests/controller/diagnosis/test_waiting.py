@@ -57,6 +57,15 @@ async def test_after_half_a_minute_the_cause_is_told_and_not_before() -> None:
     assert MESSAGE in told["message"]
 
 
+async def test_a_start_that_has_failed_is_told_at_the_first_look() -> None:
+    reason = {"reason": "CreateContainerConfigError", "message": 'secret "token" not found'}
+    world = await waiting_world(pod(0, {"waiting": reason}, phase="Pending"))
+    await look(world, 9)
+    assert world.conditions == {}
+    await look(world, 2)
+    assert world.conditions["Waiting"]["reason"] == "ContainerConfigError"
+
+
 @pytest.mark.parametrize("mark", [{"labels": COSCHEDULING_POD_LABEL}, {"annotations": VOLCANO_POD_ANNOTATION}])
 async def test_whether_a_gang_lacks_room_is_left_to_those_who_read_its_pod_group(mark: dict[str, str]) -> None:
     gang = [pending(0), pending(1)]

@@ -6,8 +6,9 @@ An attempt is a run of a container, of a restart of the whole workload; it is ov
 Guarantees:
 - Nothing is told twice, except that an earlier failure of an attempt, which became known later, takes its place.
 - What is told is bounded: the last `ATTEMPTS` attempts, each with the last words of its container.
-- Why pods do not start is told from half a minute on, by the same functions as `trainmaster explain`; what nobody knows
-  is not told. It is bounded: `LONGEST` characters. In other words it is told only if more than numbers have changed.
+- Why pods do not start is told from half a minute on, or when a start of theirs is seen to have failed, by the same
+  functions as `trainmaster explain`; what nobody knows is not told. It is bounded: `LONGEST` characters. In other words
+  it is told only if more than numbers have changed.
 - M-11: neither has credentials, although a program may print some, and the words of others may have some.
 """
 
@@ -57,6 +58,9 @@ LONGEST: Final = 1024
 _DIGITS: Final = re.compile(r"\d+")
 _OF_MANAGERS: Final = frozenset({Cause.UNKNOWN, Cause.MANAGER_ABSENT, Cause.ANOTHER_MANAGER_LEADS, Cause.SUSPENDED})
 """What a manager that is at work cannot find, or tells otherwise."""
+
+_FAILS: Final = frozenset({Cause.IMAGE_PULL_FAILED, Cause.CONTAINER_CONFIG_ERROR, Cause.INIT_CONTAINER_FAILED})
+"""What has failed, and is told when it is seen; others may only take their time."""
 
 _OF_GANGS: Final = (
     "pods of its gang have no node; `trainmaster explain` tells from their PodGroup whether they lack room"
@@ -257,7 +261,7 @@ def waiting_condition(
     explanation = explain(view)
     since = explanation.state.since
     found = next(iter(explanation.findings), None)
-    if found is None or since is None or now - since < PATIENCE:
+    if found is None or since is None or (found.cause not in _FAILS and now - since < PATIENCE):
         return None
     in_gang = any(is_of_gang(pod["metadata"]) and not is_scheduled(pod) for pod in pods)
     if found.cause in _OF_MANAGERS and not (found.cause is Cause.UNKNOWN and in_gang):
