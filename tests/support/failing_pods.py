@@ -73,6 +73,7 @@ def pod(
             "namespace": "team",
             "uid": f"uid-of-{name}-{attempt}",
             "creationTimestamp": SECOND.format(created),
+            "ownerReferences": [{"kind": "Job", "name": f"demo-{job}-0"}],
             "labels": {
                 "jobset.sigs.k8s.io/jobset-name": "demo",
                 "jobset.sigs.k8s.io/jobset-uid": jobset_uid,

@@ -23,6 +23,7 @@ from trainmaster.controller.kube.rest.errors import (
     ServerError,
 )
 from trainmaster.controller.reconciling.outcomes import DONE
+from trainmaster.runtime.jsontree import JsonObject
 
 
 async def test_when_all_ranks_are_ready_again_the_condition_is_gone() -> None:
@@ -138,11 +139,16 @@ async def test_a_pod_that_replaces_a_failed_one_is_a_restart() -> None:
     assert [line.partition(": ")[0] for line in world.told] == ["attempt 0", "attempt 0, restart 1"]
 
 
-async def test_pods_of_a_predecessor_of_the_same_name_say_nothing() -> None:
+@pytest.mark.parametrize(
+    "of_others",
+    [{"labels": {"jobset.sigs.k8s.io/jobset-name": "demo", "jobset.sigs.k8s.io/jobset-uid": "another"}},
+     {"ownerReferences": [{"kind": "ReplicaSet"}]}],
+)  # fmt: skip
+async def test_pods_of_a_predecessor_of_the_same_name_and_of_others_say_nothing(of_others: JsonObject) -> None:
     world = await FailingWorld.running()
     world.show_pods(pod(0), failing())
     for each in world.pods:
-        each["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-uid"] = "another"
+        each["metadata"] |= of_others
     await world.report(active=1)
     assert (world.reads, world.told, world.events) == (1, [], [])
 

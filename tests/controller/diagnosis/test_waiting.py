@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.failing_pods import COMPLETED, FAILED, FailingWorld, failing, pod
 from support.job_views import condition
 from support.objects import replicated_job
@@ -9,6 +10,7 @@ from support.objects import replicated_job
 from trainmaster.controller.diagnosis.conditions import LONGEST
 from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter
+from trainmaster.runtime.api.constants import COSCHEDULING_POD_LABEL, VOLCANO_POD_ANNOTATION
 from trainmaster.runtime.jsontree import JsonObject
 
 MESSAGE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
@@ -53,6 +55,33 @@ async def test_after_half_a_minute_the_cause_is_told_and_not_before() -> None:
     assert (told["status"], told["reason"]) == ("True", "Unschedulable")
     assert told["message"].startswith("no node can take a pod of it: Pod demo-node-0-0-abcde: rank 0 and 1 other: ")
     assert MESSAGE in told["message"]
+
+
+async def test_a_start_that_has_failed_is_told_at_the_first_look() -> None:
+    reason = {"reason": "CreateContainerConfigError", "message": 'secret "token" not found'}
+    world = await waiting_world(pod(0, {"waiting": reason}, phase="Pending"))
+    await look(world, 9)
+    assert world.conditions == {}
+    await look(world, 2)
+    assert world.conditions["Waiting"]["reason"] == "ContainerConfigError"
+
+
+@pytest.mark.parametrize("mark", [{"labels": COSCHEDULING_POD_LABEL}, {"annotations": VOLCANO_POD_ANNOTATION}])
+async def test_whether_a_gang_lacks_room_is_left_to_those_who_read_its_pod_group(mark: dict[str, str]) -> None:
+    gang = [pending(0), pending(1)]
+    for each in gang:
+        for field, name in mark.items():
+            each["metadata"].setdefault(field, {})[name] = "demo"
+    world = await waiting_world(*gang)
+    await look(world, 41)
+    told = world.conditions["Waiting"]
+    assert (told["status"], told["reason"]) == ("True", "Unknown")
+    assert told["message"].startswith("pods of its gang have no node; `trainmaster explain` tells from their PodGroup ")
+    assert MESSAGE in told["message"]
+    for each in gang:
+        each["status"]["conditions"][0]["message"] = "0/3 nodes are available: 3 node(s) had untolerated taint {gpu: }."
+    await look(world, 600)
+    assert world.conditions["Waiting"]["reason"] == "Unschedulable", "no room would mend that"
 
 
 async def test_it_is_gone_when_all_pods_are_ready_and_when_the_job_has_ended() -> None:

@@ -57,7 +57,7 @@ async def words(job: JsonObject, pods: Sequence[JsonObject]) -> dict[str, str]:
         **({"kubectl": str(state)} if state else {}),
         "list": row.state,
         "explain": next(lines_of(explanation, known)).split(": ")[1].split(" ")[0],
-        "JSON": to_json(explanation)["state"]["name"],
+        "JSON": to_json(explanation, known)["state"]["name"],
         "web": shown.state,
         "page": page.state,
     }
@@ -124,11 +124,14 @@ def test_a_row_has_the_cause_that_explain_finds_in_the_pods_or_that_of_the_condi
     waits["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = "demo"  # and tables read no PodGroups
     (of_gang,) = rows_of([unknown], pods=[waits], jobsets=[jobset(nodes=1)], now=moment(20))
     assert of_gang.cause == ""
-    told_so = condition("Waiting", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
+    told_so = condition("Waiting", "Unknown", "0/1 nodes are available: 1 Insufficient cpu.")
     (after_a_while,) = rows_of(
         [Job(trainjob(told_so), TRAINJOBS)], pods=[waits], jobsets=[jobset(nodes=1)], now=moment(60)
     )
     assert after_a_while.cause == ""
+    crashed = {**CRASHED, "metadata": {**CRASHED["metadata"], "ownerReferences": [{"kind": "ReplicaSet"}]}}
+    (of_others,) = rows_of([unknown], pods=[crashed], jobsets=[jobset(nodes=1)], now=moment(20))
+    assert (of_others.state, of_others.nodes, of_others.cause, of_others.restarts) == ("Waiting", 0, "", 0)
     told = [
         trainjob(condition("Failed", message="jobset failed"), FAILED),
         trainjob(condition("Suspended"), suspend=True),
@@ -180,7 +183,12 @@ def test_restarts_are_counted_in_one_way(told: str, restarted: int, pods: list[J
     made = jobset()
     made["status"]["restarts"] = restarted
     (row,) = rows_of([Job(job, TRAINJOBS)], pods=pods, jobsets=[made], now=moment(300))
-    explanation = explain(view(job, pods=pods, jobsets=[made]))
-    assert (row.restarts, explanation.restarts, to_json(explanation)["restarts"]) == (restarts, restarts, restarts)
+    found = view(job, pods=pods, jobsets=[made])
+    explanation = explain(found)
+    assert (row.restarts, explanation.restarts, to_json(explanation, found)["restarts"]) == (
+        restarts,
+        restarts,
+        restarts,
+    )
     if not pods:
         assert record_of(job, [made]).restarts == JobFields(job).restarts(made) == restarts

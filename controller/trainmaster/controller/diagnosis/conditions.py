@@ -6,8 +6,9 @@ An attempt is a run of a container, of a restart of the whole workload; it is ov
 Guarantees:
 - Nothing is told twice, except that an earlier failure of an attempt, which became known later, takes its place.
 - What is told is bounded: the last `ATTEMPTS` attempts, each with the last words of its container.
-- Why pods do not start is told from half a minute on, by the same functions as `trainmaster explain`; what nobody knows
-  is not told. It is bounded: `LONGEST` characters. In other words it is told only if more than numbers have changed.
+- Why pods do not start is told from half a minute on, or when a start of theirs is seen to have failed, by the same
+  functions as `trainmaster explain`; what nobody knows is not told. It is bounded: `LONGEST` characters. In other words
+  it is told only if more than numbers have changed.
 - M-11: neither has credentials, although a program may print some, and the words of others may have some.
 """
 
@@ -29,9 +30,10 @@ from trainmaster.controller.container_failures import (
 )
 from trainmaster.controller.explain.cause import Cause, Question
 from trainmaster.controller.explain.causes.failures.containers import cause_of_failure
+from trainmaster.controller.explain.causes.gangs import is_of_gang
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.findings import Event, Finding
-from trainmaster.controller.explain.pods import is_running
+from trainmaster.controller.explain.pods import is_running, is_scheduled
 from trainmaster.controller.explain.state import PATIENCE
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.last_words import failed_rank, last_words
@@ -57,6 +59,14 @@ LONGEST: Final = 1024
 _DIGITS: Final = re.compile(r"\d+")
 _OF_MANAGERS: Final = frozenset({Cause.UNKNOWN, Cause.MANAGER_ABSENT, Cause.ANOTHER_MANAGER_LEADS, Cause.SUSPENDED})
 """What a manager that is at work cannot find, or tells otherwise."""
+
+_FAILS: Final = frozenset({Cause.IMAGE_PULL_FAILED, Cause.CONTAINER_CONFIG_ERROR, Cause.INIT_CONTAINER_FAILED})
+"""What has failed, and is told when it is seen; others may only take their time."""
+
+_OF_GANGS: Final = (
+    "pods of its gang have no node; `trainmaster explain` tells from their PodGroup whether they lack room"
+)
+"""What is known without PodGroups and nodes, which the manager does not read for this."""
 
 Identity = tuple[str, str, int]
 """UID of the pod, container, and how often it had been restarted."""
@@ -215,7 +225,7 @@ def _reason(failure: ContainerFailure) -> str:
 def kept(pod: JsonObject, *, wholly: bool) -> JsonObject:
     """Return what of a pod is needed to explain why it waits; of one that runs, or not `wholly`, that it is there."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    fields = ("name", "namespace", "uid", "labels", "creationTimestamp", "deletionTimestamp")
+    fields = ("name", "namespace", "uid", "labels", "annotations", "creationTimestamp", "deletionTimestamp")
     few: JsonObject = {"kind": "Pod", "metadata": {each: metadata[each] for each in fields if each in metadata}}
     if wholly and not is_running(pod):
         return {**few, "spec": spec, "status": status}
@@ -252,19 +262,22 @@ def waiting_condition(
     explanation = explain(view)
     since = explanation.state.since
     found = next(iter(explanation.findings), None)
-    if found is None or found.cause in _OF_MANAGERS or since is None or now - since < PATIENCE:
+    if found is None or since is None or (found.cause not in _FAILS and now - since < PATIENCE):
+        return None
+    in_gang = any(is_of_gang(pod["metadata"]) and not is_scheduled(pod) for pod in pods)
+    if found.cause in _OF_MANAGERS and not (found.cause is Cause.UNKNOWN and in_gang):
         return None
     if failure_is_told and Question.FAILED in found.cause.questions:
         return None
-    message = _message(found)
+    message = _message(found, _OF_GANGS if found.cause is Cause.UNKNOWN else found.cause.summary)
     if stored is not None and stored.get("reason") == found.cause and _alike(str(stored.get("message")), message):
         message = str(stored["message"])
     return {"type": WAITING, "status": "True", "reason": found.cause.value, "message": message}
 
 
-def _message(finding: Finding) -> str:
+def _message(finding: Finding, summary: str) -> str:
     told = "; ".join(" ".join(f"{each.object}: {each.text}".split()) for each in finding.evidence)
-    text = redact(f"{finding.cause.summary}: {told}")
+    text = redact(f"{summary}: {told}")
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
 
 

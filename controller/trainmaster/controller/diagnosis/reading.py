@@ -26,7 +26,7 @@ from trainmaster.controller.container_failures import (
 from trainmaster.controller.diagnosis.conditions import kept
 from trainmaster.controller.diagnosis.counts import without_jobs
 from trainmaster.controller.explain.findings import Event, parse_event
-from trainmaster.controller.explain.pods import is_running, places
+from trainmaster.controller.explain.pods import is_of_jobset, is_running, places
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
@@ -150,8 +150,8 @@ def _is_about(note: str, jobset: JsonObject) -> bool:
 
 
 def _is_of(pod: JsonObject, uid: str) -> bool:
-    """Whether a pod is of the JobSet itself, not of an earlier one of its name."""
-    return ((pod["metadata"].get("labels") or {}).get(JOBSET_UID_LABEL) or uid) == uid
+    """Whether a pod is of the JobSet itself, not of an earlier one of its name, nor another one with its labels."""
+    return is_of_jobset(pod) and ((pod["metadata"].get("labels") or {}).get(JOBSET_UID_LABEL) or uid) == uid
 
 
 def replaced(pods: Iterable[PodFailures]) -> dict[str, int]:

@@ -152,7 +152,7 @@ def _needs_an_answer(view: JobView, state: JobState) -> bool:
         return True
     if state.state not in (State.WAITING, State.RESTARTING, State.TERMINATING):
         return False
-    return state.since is not None and view.now - state.since > PATIENCE
+    return state.since is not None and view.now - state.since >= PATIENCE
 
 
 def _unknown(view: JobView) -> Finding:

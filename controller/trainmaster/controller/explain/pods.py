@@ -22,7 +22,7 @@ from trainmaster.controller.container_failures import (
 )
 from trainmaster.controller.explain.findings import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
-from trainmaster.controller.job_fields import mapping, number
+from trainmaster.controller.job_fields import JobFields, mapping, number
 from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, FAILED
 from trainmaster.runtime.jobs.constants import REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
 from trainmaster.runtime.jsontree import JsonObject
@@ -34,6 +34,21 @@ _INITIALIZING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 _NAMED: Final = 4
 _LONGEST_MESSAGE: Final = 2048
 """Characters: as much as a kubelet keeps of a log."""
+
+
+def is_own(pod: JsonObject, job: JobFields) -> bool:
+    """Tell whether a pod with the labels of a job is its own, by its owners: others may have the same labels."""
+    return is_of_jobset(pod) if job.is_trainjob else any(each.get("uid") == job.uid for each in owners_of(pod))
+
+
+def is_of_jobset(pod: JsonObject) -> bool:
+    """Tell whether a pod with the labels of a JobSet is of one of its Jobs."""
+    return any(each.get("kind") == "Job" for each in owners_of(pod))
+
+
+def owners_of(obj: JsonObject) -> Sequence[JsonObject]:
+    """Return the references to the owners of an object."""
+    return obj["metadata"].get("ownerReferences") or ()
 
 
 class Place(NamedTuple):

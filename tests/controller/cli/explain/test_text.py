@@ -172,7 +172,10 @@ def test_the_text_is_as_it_was_looked_at() -> None:
 
 
 def test_the_json_is_what_programs_rely_on() -> None:
-    made = {name: json.loads(json.dumps(to_json(explain(each())))) for name, each in VIEWS.items()}
+    views = {name: each() for name, each in VIEWS.items()}
+    made = {name: json.loads(json.dumps(to_json(explain(each), each))) for name, each in views.items()}
     for name in ("waiting", "failed"):
         assert made[name] == json.loads((GOLDEN / f"{name}.json").read_text())
     assert {tuple(each) for each in made.values()} == {tuple(made["waiting"])}, "all have the same fields"
+    others = replace(views["fine"], foreign_pods=[pod(9)])
+    assert to_json(explain(others), others)["foreignPods"] == ["demo-node-0-9-abcde"]

@@ -61,12 +61,15 @@ def names(snapshot: Snapshot) -> set[str]:
     return {f"{each.row.kind} {each.row.namespace}/{each.row.name}" for each in snapshot.jobs}
 
 
-def pod(name: str, labels: dict[str, str], *, node: str = "", cpu: str = "1") -> JsonObject:
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "mnist-node-0", "uid": "1"}
+
+
+def pod(name: str, labels: dict[str, str], *, node: str = "", cpu: str = "1", owner: JsonObject = OWNER) -> JsonObject:
     container = {"name": "node", "image": "train:1", "resources": {"requests": {"cpu": cpu}}}
     spec: JsonObject = {"restartPolicy": "Never", "containers": [container]}
     if node:
         spec["nodeName"] = node
-    metadata = {"name": name, "namespace": "research", "labels": labels}
+    metadata = {"name": name, "namespace": "research", "labels": labels, "ownerReferences": [owner]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -106,9 +109,12 @@ async def test_jobs_pods_and_nodes_are_followed(
         await client.create(PODS, pod("mnist-0", rank("mnist", 0), node="gpu-1", cpu="3"))
         busy = await seen(found, requested)
         assert {name: str(amount) for name, amount in requested(busy).items()} == {"cpu": "3"}
-        status = {"phase": "Pending", "conditions": [
-            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
-        ]}  # fmt: skip
+        has_no_node = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+        status = {"phase": "Pending", "conditions": [has_no_node]}
+        others = pod("log-shipper", rank("mnist", 2), owner={**OWNER, "kind": "ReplicaSet"})
+        await client.create(PODS, others)
+        waits = {"conditions": [{**has_no_node, "message": "not ours"}], "phase": "Pending"}
+        await client.patch(PODS, team.name, "log-shipper", {"status": waits}, subresource="status")
         await client.create(PODS, pod("mnist-1", rank("mnist", 1)))
         await client.patch(PODS, team.name, "mnist-1", {"status": status}, subresource="status")
         stuck = await seen(found, lambda each: any(job.trouble for job in each.jobs))
@@ -116,6 +122,7 @@ async def test_jobs_pods_and_nodes_are_followed(
         assert (troubled.row.kind, troubled.row.name) == ("TrainJob", "mnist")
         assert troubled.trouble is not None
         assert "0/1 nodes" in troubled.trouble.text
+        assert "not ours" not in troubled.trouble.text
         assert set(looked_at) == {"TrainJob research/mnist"}
 
         await client.patch(PODS, team.name, "mnist-0", {"status": {"phase": "Succeeded"}}, subresource="status")
@@ -131,13 +138,15 @@ async def test_a_worker_of_a_job_of_the_training_operator_that_waits_is_told(bot
     team, _ = both
     await team.submit_v1("PyTorchJob", "older", {"Worker": (1, ["true"])})
     await team.submit("older", "true")
+    older = await team.client.get(jobs("PyTorchJob"), team.name, "older")
+    owner = {**OWNER, "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "uid": older["metadata"]["uid"]}
     labels = {
         "training.kubeflow.org/job-name": "older",
         "training.kubeflow.org/operator-name": "pytorchjob-controller",
         "training.kubeflow.org/replica-type": "worker",
         "training.kubeflow.org/replica-index": "0",
     }
-    await team.client.create(PODS, pod("older-worker-0", labels))
+    await team.client.create(PODS, pod("older-worker-0", labels, owner=owner))
     waiting = {"name": "node", "image": "i", "imageID": "", "ready": False, "restartCount": 0,
                "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}  # fmt: skip
     status = {"phase": "Pending", "containerStatuses": [waiting]}

@@ -49,7 +49,9 @@ async def _explain(client: KubeClient, arguments: argparse.Namespace) -> int:
     found = await _look(client, arguments)
     explanation = explain(found.view)
     if arguments.output == "json":
-        print_json({**to_json(explanation), "history": None if found.record is None else found.record.to_json()})
+        print_json(
+            {**to_json(explanation, found.view), "history": None if found.record is None else found.record.to_json()}
+        )
         return 0
     print("\n".join(lines_of(explanation, found.view)))
     if found.record is not None:

@@ -82,7 +82,7 @@ async def _trainjob(reader: Reader, job: Job, view: JobView) -> JobView:
         reader.read_former_pods(view.uid),
         reader.read(CONFIGMAPS, snapshot_name(job.name)),
     )
-    own, foreign = parted(created_since(pods, view), lambda owner: owner.get("kind") == "Job")
+    own, foreign = parted(created_since(pods, view), view)
     view = replace(
         view,
         jobsets=owned_by(jobsets, view.uid),
@@ -98,7 +98,7 @@ async def _trainjob(reader: Reader, job: Job, view: JobView) -> JobView:
 
 async def _v1_job(reader: Reader, job: Job, view: JobView) -> JobView:
     pods, former = await asyncio.gather(reader.read_all(PODS, labels=selector(job)), reader.read_former_pods(view.uid))
-    own, foreign = parted(pods, lambda owner: owner.get("uid") == view.uid)
+    own, foreign = parted(pods, view)
     view = replace(view, pods=own, former_pods=former, foreign_pods=foreign, has_more_pods=reader.has_more(PODS))
     return await _with_events(reader, view)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATING
 from trainmaster.controller.cli.explain.activity import read_last_output
 from trainmaster.controller.cli.explain.failed_logs import read_failed_logs
-from trainmaster.controller.cli.explain.reader import MOST, Reader, created_since, joined, owners_of
+from trainmaster.controller.cli.explain.reader import MOST, Reader, created_since, joined
 from trainmaster.controller.cli.probes import (
     CLAIMS,
     CLUSTER_QUEUES,
@@ -39,7 +39,7 @@ from trainmaster.controller.explain.causes.webhooks import (
     service_of,
     webhooks_called,
 )
-from trainmaster.controller.explain.pods import condition_of, is_running, is_scheduled
+from trainmaster.controller.explain.pods import condition_of, is_running, is_scheduled, owners_of
 from trainmaster.controller.explain.state import PATIENCE, State, state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.kube.rest.resources import LEASES, SERVICES

@@ -9,13 +9,14 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 from trainmaster.controller.cli.follow.pod_logs import LogLines, LogOptions, PodLog
 from trainmaster.controller.cli.jobs.log_sources import kept_logs
 from trainmaster.controller.cli.probes import POD_LOGS, each_once, list_first
+from trainmaster.controller.explain.pods import is_own, owners_of
 from trainmaster.controller.explain.view import JobView, Objects, Unread, WhyUnread
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound, Unauthorized
@@ -197,11 +198,6 @@ def owned_by(objects: Sequence[JsonObject] | None, uid: str) -> Sequence[JsonObj
     return [each for each in objects if any(owner.get("uid") == uid for owner in owners_of(each))]
 
 
-def owners_of(obj: JsonObject) -> Sequence[JsonObject]:
-    """Return the references to the owners of an object."""
-    return obj["metadata"].get("ownerReferences") or ()
-
-
 def created_since(objects: Sequence[JsonObject] | None, view: JobView) -> Sequence[JsonObject] | None:
     """Return what was created after the job."""
     if objects is None:
@@ -210,12 +206,9 @@ def created_since(objects: Sequence[JsonObject] | None, view: JobView) -> Sequen
     return [each for each in objects if str(each["metadata"].get("creationTimestamp") or "") >= created]
 
 
-def parted(pods: Sequence[JsonObject] | None, owns: Callable[[JsonObject], bool]) -> tuple[Objects, list[JsonObject]]:
-    """Part the pods that have the labels of a job by their owners: its own, and those that others keep there."""
+def parted(pods: Sequence[JsonObject] | None, view: JobView) -> tuple[Objects, list[JsonObject]]:
+    """Part the pods that have the labels of a job: its own, and those that others keep there."""
     if pods is None:
         return None, []
-    own: list[JsonObject] = []
-    foreign: list[JsonObject] = []
-    for pod in pods:
-        (own if any(map(owns, owners_of(pod))) else foreign).append(pod)
-    return own, [pod for pod in foreign if not pod["metadata"].get("deletionTimestamp")]
+    foreign = [pod for pod in pods if not is_own(pod, view) and not pod["metadata"].get("deletionTimestamp")]
+    return [pod for pod in pods if is_own(pod, view)], foreign

@@ -154,7 +154,7 @@ def _cut(text: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 4]} ..."
 
 
-def to_json(explanation: Explanation) -> JsonObject:
+def to_json(explanation: Explanation, view: JobView) -> JsonObject:
     """Return an explanation as JSON; times are RFC 3339, null where nobody knows."""
     state = explanation.state
     return {
@@ -167,6 +167,7 @@ def to_json(explanation: Explanation) -> JsonObject:
         "overcome": [_finding_json(each) for each in explanation.overcome],
         "failedContainer": _failed_container_json(explanation.failed_container),
         "timeline": [_moment_json(each) for each in explanation.timeline],
+        "foreignPods": [pod["metadata"]["name"] for pod in view.foreign_pods],
         "unread": [{"resource": each.what, "why": each.why, "text": each.text} for each in explanation.unread],
     }
 

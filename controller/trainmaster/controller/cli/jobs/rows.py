@@ -12,9 +12,9 @@ from trainmaster.controller.cli.output import one_line
 from trainmaster.controller.cli.printers import aligned
 from trainmaster.controller.container_failures import JOBSET_LABEL, rank_of
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.gangs import is_of_gang
 from trainmaster.controller.explain.conditions import cause_of
 from trainmaster.controller.explain.explanation import explain
+from trainmaster.controller.explain.pods import is_own
 from trainmaster.controller.explain.state import state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.job_fields import Progress, number, true_conditions
@@ -163,12 +163,8 @@ def trouble_of(
         jobsets=None if jobset is None else [jobset],
     )
     explanation = explain(view)
-    # Whether pods of a gang lack room, or only wait for each other, PodGroups tell, which nobody has read for this, nor
-    # for the condition.
-    gang = any(is_of_gang(pod["metadata"]) for pod in pods or ())
-    unknown = {Cause.UNKNOWN, Cause.UNSCHEDULABLE} if gang else {Cause.UNKNOWN}
     for finding in explanation.findings:
-        if finding.cause not in unknown:
+        if finding.cause is not Cause.UNKNOWN:
             first = finding.evidence[0]
             # The job is named beside it, and what is told of pods says of which rank.
             of = "" if first.object.kind in (view.kind, "Pod") else f"{first.object}: "
@@ -178,7 +174,7 @@ def trouble_of(
     if told is None or state in _GOOD:
         return None
     reason = told.get("reason") or state
-    return Trouble("" if reason in unknown else reason, _one_line(told.get("message") or state))
+    return Trouble("" if reason == Cause.UNKNOWN else reason, _one_line(told.get("message") or state))
 
 
 def _one_line(text: str) -> str:
@@ -198,12 +194,12 @@ def rows_of(
     """
     pods_by_owner: dict[str, list[JsonObject]] = {}
     for pod in pods or ():
-        for owner in owners_of(pod):
+        for owner in jobs_of(pod):
             pods_by_owner.setdefault(owner, []).append(pod)
     jobset_of = {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in jobsets}
     rows = []
     for job in jobs:
-        own = None if pods is None else pods_by_owner.get(owner_key(job), [])
+        own = None if pods is None else [each for each in pods_by_owner.get(owner_key(job), ()) if is_own(each, job)]
         jobset = jobset_of.get((job.namespace, job.name)) if job.is_trainjob else None
         row = job_row(job, own, jobset, now)
         # Why a TrainJob has failed its conditions tell; of other jobs only pods do.
@@ -215,11 +211,11 @@ def rows_of(
 
 
 def owner_key(job: Job) -> str:
-    """Return the kind, namespace and name of a job, as `owners_of` its pods has them."""
+    """Return the kind, namespace and name of a job, as `jobs_of` its pods has them."""
     return f"{job.kind.lower()} {job.namespace}/{job.name}"
 
 
-def owners_of(pod: JsonObject) -> list[str]:
+def jobs_of(pod: JsonObject) -> list[str]:
     """Return the job that a pod is of, by its labels; none if it is of no job."""
     metadata = pod.get("metadata") or {}
     labels = metadata.get("labels") or {}

@@ -139,7 +139,7 @@ async def _add_explanations(reading: Reading, jobs: Sequence[Job], *, now: datet
                 except KubeError as error:
                     reading.failed(f"explanation of {job.title}", "read", error)
                 else:
-                    by_namespace[job.namespace].append(to_json(explain(view)))
+                    by_namespace[job.namespace].append(to_json(explain(view), view))
     number = sum(map(len, by_namespace.values()))
     remark = f"{number} of {len(jobs)} jobs" if number < len(jobs) else ""
     for namespace, explanations in by_namespace.items():

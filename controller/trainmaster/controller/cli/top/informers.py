@@ -20,7 +20,7 @@ from typing import Final, Self
 from trainmaster.controller.cli.cluster import manager_status
 from trainmaster.controller.cli.follow.job_informers import Reachability
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.jobs.rows import owner_key, owners_of
+from trainmaster.controller.cli.jobs.rows import jobs_of, owner_key
 from trainmaster.controller.cli.probes import MANAGER_LABELS, NODES
 from trainmaster.controller.cli.top.job_table import JobTable
 from trainmaster.controller.cli.top.managers import Managers, managers_of
@@ -28,6 +28,7 @@ from trainmaster.controller.cli.top.node_usage import NodeUsage, PodRequests, no
 from trainmaster.controller.cli.top.snapshot import Snapshot
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.explain.causes.controllers import LEASE
+from trainmaster.controller.explain.pods import is_own
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, InformerOptions, Transform, strip_managed_fields
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -91,7 +92,7 @@ class ClusterInformers:
             informer.add_event_handler(partial(self._job_changed, kind))
         self._jobsets.add_event_handler(self._jobset_changed)
         for informer in self._pods.values():
-            informer.store.add_indexer(_OWNER, owners_of)
+            informer.store.add_indexer(_OWNER, jobs_of)
             informer.add_event_handler(self._pod_changed)
 
         self._nodes = self._informer(NODES, None)
@@ -227,7 +228,7 @@ class ClusterInformers:
         self._mark(TRAINJOBS, delta.key)
 
     def _pod_changed(self, delta: Delta) -> None:
-        for owner in owners_of(delta.new or delta.old or {}):
+        for owner in jobs_of(delta.new or delta.old or {}):
             word, _, key = owner.partition(" ")
             if word in self._kinds:
                 self._mark(self._kinds[word], key)
@@ -238,7 +239,7 @@ class ClusterInformers:
 
     def _pods_of(self, job: Job) -> list[JsonObject]:
         label = JOBSET_LABEL if job.is_trainjob else JOB_NAME_LABEL
-        return list(self._pods[label].store.by_index(_OWNER, owner_key(job)))
+        return [pod for pod in self._pods[label].store.by_index(_OWNER, owner_key(job)) if is_own(pod, job)]
 
     # Nodes
 

@@ -141,6 +141,16 @@ def test_a_pod_that_would_fit_alone_waits_for_its_gang() -> None:
         assert list(unschedulable(view(waits, nodes=[node()], pod_groups=[])))
 
 
+def test_of_a_gang_whose_group_or_nodes_nobody_read_a_lack_of_room_is_not_known() -> None:
+    waits = pod(spec=asking("cpu", "9"), **unscheduled("0/1 nodes are available: 1 Insufficient cpu."))
+    group = {"kind": "PodGroup", "metadata": {"name": "t", "namespace": "ns"}}
+    assert not list(unschedulable(view(waits, pod_groups=[group])))
+    assert list(unschedulable(view(waits)))
+    waits["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "t"}
+    assert not list(unschedulable(view(waits)))
+    assert not list(unschedulable(view(waits, nodes=[node()])))
+
+
 def test_what_no_node_has_is_told_also_while_the_scheduler_speaks_of_a_volume_only() -> None:
     message = '0/1 nodes are available: persistentvolumeclaim "imagenet" not found.'
     waits = pod(spec=asking("nvidia.com/gpu", "9"), **unscheduled(message))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.causes.gangs import is_of_gang
 from trainmaster.controller.explain.causes.pods.evidence import (
     evidence_of,
     grouped,
@@ -98,11 +99,14 @@ def _beyond_volumes(view: JobView) -> Iterator[Finding]:
 
 def _is_said_of_others(view: JobView, pod: JsonObject, message: str, largest: Mapping[str, Quantity]) -> bool:
     """Say whether a pod waits for its volumes, its queue, or for the other pods of its gang: it would fit alone."""
-    if _OF_CLAIMS.search(message) or OF_GANGS.search(message) or (view.pod_groups and _OVERUSED in message):
+    in_gang = bool(view.pod_groups) or (view.pod_groups is None and is_of_gang(pod["metadata"]))
+    if _OF_CLAIMS.search(message) or OF_GANGS.search(message) or (in_gang and _OVERUSED in message):
         return True
     scarce = _INSUFFICIENT.findall(message)
-    if not view.pod_groups or not view.nodes or not scarce or any(words in message for words in _OF_NODES):
+    if not in_gang or not scarce or any(words in message for words in _OF_NODES):
         return False
+    if view.pod_groups is None or view.nodes is None:
+        return True  # only these tell whether it would fit alone
     requests = _requests(pod)
     return all(name in largest and name in requests and not requests[name] > largest[name] for name in scarce)
 
