@@ -78,6 +78,9 @@ class World(FakeCluster):
         """What the server answers to whoever reads them, if it refuses."""
 
         self.pods: list[JsonObject] = []
+        self.pods_version = "0"
+        """As of which resource version they are read."""
+
         self.unreadable_pods: KubeError | None = None
         """What the server answers to whoever reads them, if it refuses."""
 
@@ -249,7 +252,8 @@ class World(FakeCluster):
                 raise self.unreadable_pods
             start = int(continue_token or 0)
             more = {"continue": str(start + limit)} if start + limit < len(self.pods) else {}
-            return {"items": copy_tree(self.pods[start : start + limit]), "metadata": more}
+            metadata = {"resourceVersion": self.pods_version, **more}
+            return {"items": copy_tree(self.pods[start : start + limit]), "metadata": metadata}
         assert (resource.kind, namespace, limit) == ("Event", "team", 20)
         self.requests.append(f"list {resource.kind} {field_selector}")
         if self.unreadable_events is not None:

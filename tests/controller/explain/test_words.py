@@ -147,6 +147,7 @@ async def test_why_a_v1_job_failed_its_pods_tell_and_nobody_else_guesses() -> No
     )
     killed = pod(0, containers=[container_status(terminated(137, reason="OOMKilled"), name="pytorch")], phase="Failed")
     killed["metadata"]["namespace"] = "team"
+    killed["metadata"]["ownerReferences"] = [{"kind": "PyTorchJob", "uid": job["metadata"]["uid"]}]
     killed["metadata"]["labels"] = {
         "training.kubeflow.org/operator-name": "pytorchjob-controller",
         "training.kubeflow.org/job-name": "demo",
