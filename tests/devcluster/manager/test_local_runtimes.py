@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 from support.commands import TIMEOUT
+from support.distributions import EXAMPLES
 from support.stack import api_server
 
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import CLUSTER_TRAINING_RUNTIMES, EVENTS, TRAINJOBS
+from trainmaster.devcluster.cli import cluster_status
 from trainmaster.devcluster.manager.built_in_runtimes import built_in_runtimes
 from trainmaster.devcluster.manager.local_runtimes import (
     REASON,
@@ -22,7 +24,10 @@ from trainmaster.devcluster.manager.local_runtimes import (
     missing_by_runtime,
     missing_for,
 )
+from trainmaster.devcluster.settings import KUBELET
+from trainmaster.devcluster.state import ClusterRecord, StateDirectory
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import load_yaml
 
 Machine = Callable[..., None]
 
@@ -65,12 +70,39 @@ def test_what_is_missing_is_named_with_the_command_that_installs_it(machine: Mac
     assert missing_for({"metadata": own, "spec": {}}), "a runtime of one's own needs what its framework does"
     assert missing_for({"metadata": {"name": "own", "labels": {"trainer.kubeflow.org/framework": "flux"}}}) is None
     assert missing_for({"metadata": {"name": "own"}, "spec": {"mlPolicy": {"mpi": {}}}}) is None
+    assert missing_for(load_yaml((EXAMPLES / "numpy-digits" / "runtime.yaml").read_text())) is None, "python starts it"
 
 
 def test_what_is_there_is_found(machine: Machine) -> None:
     machine(programs=("torchrun", "tune"), packages=("jax", "xgboost"))
     for name in ("torch-distributed", "jax-distributed", "xgboost-distributed", "torchtune-qwen2.5-1.5b"):
         assert missing_for(by_name(name)) is None
+
+
+def test_the_status_says_what_runs_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = StateDirectory(tmp_path)
+    record = ClusterRecord(
+        version="1", pid=1, port=1, server="https://127.0.0.1:1", kubeconfig="kubeconfig", parts=(KUBELET,)
+    )
+    missing: dict[str, str | None] = {"jax-distributed": "needs jax: pip", "torch-distributed": "needs torchrun: pip"}
+    monkeypatch.setattr(cluster_status, "get", lambda *_: missing)
+    cluster_status._runtimes(state, record)
+    assert capsys.readouterr().out == (
+        "runtimes:     none is complete here\n"
+        "              torch-distributed runs all that needs no torchrun, as `trainmaster run PROGRAM` does\n"
+        "  incomplete: jax-distributed\n"
+        "              needs jax: pip\n"
+        "  incomplete: torch-distributed\n"
+        "              needs torchrun: pip\n"
+    )
+    missing["torch-distributed"] = None
+    cluster_status._runtimes(state, record)
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "runtimes:     torch-distributed",
+        "  incomplete: jax-distributed",
+    ]
 
 
 async def told(api: Api, runtime: JsonObject, *jobs: JsonObject) -> dict[str, str]:
