@@ -215,7 +215,9 @@ def test_a_runtime_without_the_label_that_the_sdk_reads_is_warned_about() -> Non
     obj = runtime()
     del obj["metadata"]["labels"]
     (warning,) = validate_runtime(obj, None).warnings
-    assert warning.startswith("metadata.labels: without trainer.kubeflow.org/framework list_runtimes() of the Kubeflow ")
+    assert warning.startswith(
+        "metadata.labels: without trainer.kubeflow.org/framework list_runtimes() of the Kubeflow "
+    )
     assert not validate_runtime(obj, runtime(mlPolicy={})).warnings, "that was told when it was made"
 
 
