@@ -60,7 +60,7 @@ def test_noise_of_the_server_is_left_out() -> None:
         "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "note": "kept"},
     }
     frozen = load_yaml(encode_runtime(noisy))
-    assert frozen["metadata"] == {"name": "rt", "namespace": "team", "annotations": {"note": "kept"}}
+    assert frozen["metadata"] == {**runtime_object()["metadata"], "annotations": {"note": "kept"}}
 
 
 def test_a_snapshot_of_the_go_controller_is_read() -> None:

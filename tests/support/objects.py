@@ -44,7 +44,7 @@ def runtime_object(*jobs: JsonObject, policy: JsonObject | None = None, **spec: 
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainingRuntime",
-        "metadata": {"name": "rt", "namespace": "team"},
+        "metadata": {"name": "rt", "namespace": "team", "labels": {"trainer.kubeflow.org/framework": "plain"}},
         "spec": body,
     }
 

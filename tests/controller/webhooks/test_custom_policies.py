@@ -66,7 +66,7 @@ async def requests(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> As
 
 def runtime(name: str, config: Any, *, plugin: str = "pipelines", kind: str = "TrainingRuntime") -> JsonObject:
     obj = runtime_object(policy={"custom": {"name": plugin, "config": config}})
-    return {**obj, "kind": kind, "metadata": {"name": name}}
+    return {**obj, "kind": kind, "metadata": {"name": name, "labels": obj["metadata"]["labels"]}}
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -168,7 +168,7 @@ def runtime(*jobs: JsonObject, kind: str = "TrainingRuntime", deprecated: bool =
     obj["kind"] = kind
     obj["spec"] |= fields
     if deprecated:
-        obj["metadata"]["labels"] = {"trainer.kubeflow.org/support": "deprecated"}
+        obj["metadata"]["labels"]["trainer.kubeflow.org/support"] = "deprecated"
     return obj
 
 
@@ -209,6 +209,16 @@ def test_deprecation_is_told_of_when_a_runtime_is_made(kind: str) -> None:
     assert warning.startswith(f'{kind} "rt" is deprecated and will be removed')
     assert not validate_runtime(obj, runtime(kind=kind, mlPolicy={})).warnings
     assert not validate_runtime(runtime(kind=kind), None).warnings
+
+
+def test_a_runtime_without_the_label_that_the_sdk_reads_is_warned_about() -> None:
+    obj = runtime()
+    del obj["metadata"]["labels"]
+    (warning,) = validate_runtime(obj, None).warnings
+    assert warning.startswith(
+        "metadata.labels: without trainer.kubeflow.org/framework list_runtimes() of the Kubeflow "
+    )
+    assert not validate_runtime(obj, runtime(mlPolicy={})).warnings, "that was told when it was made"
 
 
 @pytest.mark.defect("U18")

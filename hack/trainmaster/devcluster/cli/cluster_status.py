@@ -15,6 +15,7 @@ from trainmaster.runtime.jsontree import JsonObject
 NOT_READY, NOT_RUNNING = 1, 3
 _TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/trainjobs"
 _RUNTIMES = "/trainmaster.dev/runtimes"
+_OF_RUN = "torch-distributed"  # which `trainmaster run` takes for programs of no other framework
 _PODS = "/api/v1/pods"
 _AT_REST = frozenset({"Complete", "Failed", "Suspended"})
 
@@ -87,10 +88,12 @@ def _runtimes(state: StateDirectory, record: ClusterRecord) -> None:
     except ClusterUnreachable as error:
         _print("runtimes", f"unknown, {error}")
         return
-    _print("runtimes", ", ".join(name for name, needs in missing.items() if needs is None) or "none that train here")
+    _print("runtimes", ", ".join(name for name, needs in missing.items() if needs is None) or "none is complete here")
+    if missing.get(_OF_RUN):
+        print(f"{'':<13} {_OF_RUN} runs all that needs no torchrun, as `trainmaster run PROGRAM` does")
     for needs in dict.fromkeys(filter(None, missing.values())):
         names = [name for name, each in missing.items() if each == needs]
-        _print("  not here", ", ".join(names))
+        _print("  incomplete", ", ".join(names))
         print(f"{'':<13} {needs}")
 
 

@@ -1,8 +1,8 @@
 """Which runtimes have on this machine what their images would have, and who uses one that has not.
 
 No image is pulled: a TrainJob trains with the programs and the packages of the environment that the cluster runs in.
-What its runtime needs of them follows from the framework that the runtime is labelled with. Whether it is there is
-looked up each time, since packages may be installed meanwhile.
+What its runtime needs of them follows from the framework that the runtime is labelled with, and from its own command.
+Whether it is there is looked up each time, since packages may be installed meanwhile.
 
 A TrainJob that lacks something gets an Event that says what to install. It is not refused, since it may install that
 itself, or need it for nothing.
@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -51,14 +52,23 @@ def missing_for(runtime: JsonObject) -> str | None:
         return f"needs {_SSH_CONFIGURATION}, for sshd, which its image has: take a runtime as in {_MPI_GUIDE}"
     if framework in _PROGRAMS:
         program, packages = _PROGRAMS[framework]
+        words = json.dumps([each.get("command") for each in _containers(runtime) if each.get("command")])
         # As pods search: what is in the environment of the cluster comes first.
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        return None if shutil.which(program, path=path) else f"needs {program}: {_install(packages)}"
+        starts_otherwise = words != "[]" and program not in words
+        return (
+            None if starts_otherwise or shutil.which(program, path=path) else f"needs {program}: {_install(packages)}"
+        )
     if framework in _MODULES:
         package = _MODULES[framework]
         importlib.invalidate_caches()
         return None if importlib.util.find_spec(package) else f"needs {package}: {_install(package)}"
     return None
+
+
+def _containers(runtime: JsonObject) -> Iterator[JsonObject]:
+    for job in (((runtime.get("spec") or {}).get("template") or {}).get("spec") or {}).get("replicatedJobs") or ():
+        yield from job["template"]["spec"]["template"]["spec"].get("containers") or ()
 
 
 def _install(packages: str) -> str:

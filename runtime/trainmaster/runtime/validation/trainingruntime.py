@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, MLPolicy, TrainingRuntime, parse_runtime
-from trainmaster.runtime.api.constants import ANCESTORS, MAIN_CONTAINER_OF_ANCESTOR, SUPPORT_DEPRECATED, SUPPORT_LABEL
+from trainmaster.runtime.api.constants import (
+    ANCESTORS,
+    FRAMEWORK_LABEL,
+    MAIN_CONTAINER_OF_ANCESTOR,
+    SUPPORT_DEPRECATED,
+    SUPPORT_LABEL,
+)
 from trainmaster.runtime.canonical import TemplateInvalid, canonicalize_template, without_blanks
 from trainmaster.runtime.field_errors import FieldError, ValidationResult
 from trainmaster.runtime.framework import Framework
@@ -98,6 +104,11 @@ def _check_containers(replicated_job: JsonObject, ancestor: str, path: str) -> I
 def _warnings(runtime: TrainingRuntime | ClusterTrainingRuntime) -> Iterator[str]:
     if runtime.metadata.labels.get(SUPPORT_LABEL) == SUPPORT_DEPRECATED:
         yield deprecation(runtime.kind, runtime.metadata.name)
+    if FRAMEWORK_LABEL not in runtime.metadata.labels:
+        yield (
+            f"metadata.labels: without {FRAMEWORK_LABEL} list_runtimes() of the Kubeflow SDK leaves this runtime out, "
+            f"and list_jobs() fails for each namespace with a TrainJob of it; add it, as {FRAMEWORK_LABEL}: torch"
+        )
     gang = runtime.spec.pod_group_policy
     if gang and gang.coscheduling and gang.volcano:
         yield (

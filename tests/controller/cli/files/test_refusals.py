@@ -22,7 +22,7 @@ spec:
 RUNTIME = """\
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainingRuntime
-metadata: {name: mine}
+metadata: {name: mine, labels: {trainer.kubeflow.org/framework: torch}}
 spec:
   mlPolicy: {numNodes: 1, torch: {}}
   template:

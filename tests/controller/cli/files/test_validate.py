@@ -48,7 +48,7 @@ metadata: {name: third}
 ---
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: ClusterTrainingRuntime
-metadata: {name: mine}
+metadata: {name: mine, labels: {trainer.kubeflow.org/framework: plain}}
 spec:
   mlPolicy: {torch: {}, jax: {}}
   template:
@@ -131,7 +131,7 @@ PIPELINES = """
 CUSTOM = """\
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainingRuntime
-metadata: {name: staged}
+metadata: {name: staged, labels: {trainer.kubeflow.org/framework: plain}}
 spec:
   mlPolicy:
     custom:

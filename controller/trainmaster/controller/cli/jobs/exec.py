@@ -65,7 +65,8 @@ def command(commands: Any) -> None:
         "exec",
         usage="trainmaster exec JOB [--rank N] [options] -- PROGRAM ...",
         description="Run a program in the container of rank 0 of a job (of its launcher where it has one), or of "
-        "another rank, while the job runs. On a terminal it gets one of its own.",
+        "another rank, while the job runs. On a terminal it gets one of its own. "
+        "On the embedded cluster it sees, and may end, all processes of this machine that are yours.",
         allow_abbrev=False,
     )
     add_job(parser)
