@@ -315,6 +315,7 @@ class JobWorld:
         *,
         uid: str | None = None,
         resource_version: str | None = None,
+        foreground: bool = False,
     ) -> JsonObject:
         self._ask(f"delete {resource.kind} {name}")
         found = self.server.get((resource.kind, name))

@@ -33,6 +33,7 @@ from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
 from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.status import only_counters
+from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.controller.resources import (
     CLUSTER_TRAINING_RUNTIMES,
     JOBSETS,
@@ -130,6 +131,7 @@ class World:
             clock=self.clock,
         )
         stores = {kind: (self.resources[kind], store) for kind, store in self.stores.items()}
+        self.resilience = Resilience(self.clock)
         self.decider = TrainJobDecider(
             api_reader=self,
             trainjobs=self.trainjobs,
@@ -141,6 +143,7 @@ class World:
             clock=self.clock,
             deleted_workloads=self.deleted_workloads,
             diagnosis=self.diagnosis,
+            resilience=self.resilience,
         )
         self.reconciler = Reconciler(
             self.decider,
@@ -359,6 +362,7 @@ class World:
         *,
         uid: str | None = None,
         resource_version: str | None = None,
+        foreground: bool = False,
     ) -> JsonObject:
         self.requests.append(f"delete {resource.kind}")
         self.deleted.append((name, uid))

@@ -61,9 +61,14 @@ DATASET_MOUNT_PATH: Final = "/workspace/dataset"
 MODEL_MOUNT_PATH: Final = "/workspace/model"
 
 # Restarts
-BACKOFF_LIMIT_ANNOTATION: Final = "trainmaster.dev/backoff-limit"
-"""Of a TrainJob: how often it is started anew before it fails, whatever its runtime says. The first pod that fails ends
-all pods of that attempt, as with torchrun, so that one failure counts once on any number of nodes."""
+RESILIENCE_POLICY_ANNOTATION: Final = "trainmaster.dev/resilience-policy"
+"""Of a job: its resilience policy as JSON."""
+
+RESILIENCE_ANNOTATION: Final = "trainmaster.dev/resilience"
+"""Of a JobSet: the policy that it was built for."""
+
+RESILIENCE_LABEL: Final = "trainmaster.dev/resilience"
+"""Of pods that the manager watches, because their job has a resilience policy."""
 
 # Ports and the downward API
 TRAINER_PORT: Final = 29500

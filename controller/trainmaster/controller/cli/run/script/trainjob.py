@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import orjson
+
 from trainmaster.controller.cli.run.script.files import Files
 from trainmaster.controller.cli.run.script.options import AUTO, Options, ProgramError
 from trainmaster.controller.cli.run.script.program import Program
-from trainmaster.runtime.api.constants import API_VERSION, BACKOFF_LIMIT_ANNOTATION, NODE, TRAINJOB_KIND
+from trainmaster.runtime.api.constants import API_VERSION, NODE, RESILIENCE_POLICY_ANNOTATION, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 
@@ -187,10 +189,11 @@ def _trainjob(
         trainer["numProcPerNode"] = processes
     if resources := _resources(options):
         trainer["resourcesPerNode"] = resources
+    policy = orjson.dumps({"maxRestarts": options.retries}).decode()
     return {
         "apiVersion": API_VERSION,
         "kind": TRAINJOB_KIND,
-        "metadata": {"name": name, "annotations": {BACKOFF_LIMIT_ANNOTATION: str(options.retries)}},
+        "metadata": {"name": name, "annotations": {RESILIENCE_POLICY_ANNOTATION: policy}},
         "spec": {
             "runtimeRef": {"name": runtime.name, "kind": runtime.kind},
             "trainer": trainer,

@@ -1,0 +1,257 @@
+"""How the attempts of a TrainJob ended, what of that is charged, and what is done about it. Pure.
+
+The JobSet starts all pods anew by itself, and counts. But it counts what it sees: that ranks crashed on other nodes
+since one node had died, for instance. So the manager keeps a ledger in the status of the TrainJob, by what the pods
+told, and that one counts. It outlives the JobSet. What the JobSet cannot do is done by making a new one in its place:
+
+- it gave up although the ledger has restarts left, within their window;
+- a node has failed the job so often that it is avoided from now on;
+- the training stands still, or has broken a rule about its log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from trainmaster.controller.conditions import find_condition, stored_status
+from trainmaster.controller.diagnosis.conditions import describe
+from trainmaster.controller.kube.clock import time_text
+from trainmaster.controller.reconciling.writes import JobEvent
+from trainmaster.controller.redaction import redact
+from trainmaster.controller.resilience.attempts import AttemptFacts
+from trainmaster.runtime.api.constants import JOBSET_FAILED
+from trainmaster.runtime.api.resilience import COUNT, EVENT, FAIL, RESTART, ResiliencePolicy, duration_seconds
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.resilience import BuiltPolicy
+
+REMEMBERED: Final = 32
+"""Attempts in the status."""
+
+PATIENCE: Final = 3.0
+"""Seconds for which pods may take to tell of an attempt that the JobSet has ended."""
+
+MAX_RESTARTS_EXCEEDED: Final = "MaxRestartsExceeded"
+RESTARTED: Final = "Restarted"
+"""Reason of the event that all pods are made anew by the manager."""
+
+REASONS: Final = (MAX_RESTARTS_EXCEEDED, "NoProgress", "LogRuleBroken", "WorldSizeMismatch")
+"""With which the manager fails a TrainJob by its policy."""
+
+_REACHED: Final = "ReachedMaxRestarts"  # what JobSet says when it gives up
+_LONGEST: Final = 1024
+
+FAILED, DISRUPTED, RETRY, UNKNOWN = "Failed", "Disrupted", "Retry", "Unknown"
+"""Reasons of attempts; those of violations have their own."""
+
+
+class Violation(NamedTuple):
+    """What the training does, or does not, against its policy."""
+
+    reason: str
+    """For instance NoProgress; a condition reason."""
+
+    message: str
+    action: str
+    """Restart, Fail or Event."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What is to be done."""
+
+    status: JsonObject
+    """`status.resilience` of the TrainJob."""
+
+    replaces: bool = False
+    """Whether the JobSet is deleted, so that a new one takes its place."""
+
+    hides_end: bool = False
+    """Whether the end of the JobSet is none of the TrainJob."""
+
+    failure: tuple[str, str] | None = None
+    """Reason and message with which the TrainJob fails now."""
+
+    held_for: float | None = None
+    """For how many seconds the end of the JobSet is not to be told yet."""
+
+    due: float | None = None
+    """Seconds until it is to be looked at again."""
+
+    events: list[JobEvent] = field(default_factory=list)
+
+    news: list[JsonObject] = field(default_factory=list)
+    """Attempts whose end was found just now."""
+
+    @property
+    def restarts(self) -> int:
+        """How often the training was started again."""
+        return _ended(self.status)
+
+
+def judge(
+    built: BuiltPolicy,
+    stored: JsonObject,
+    jobset: JsonObject,
+    facts: Callable[[int], AttemptFacts],
+    *,
+    violation: Violation | None = None,
+    waited: float,
+    now: datetime,
+) -> Verdict:
+    """Bring the ledger up to date, and decide what is done.
+
+    Args:
+        built: The policy that the JobSet was built for.
+        stored: `status.resilience` as it is stored.
+        jobset: The JobSet as observed.
+        facts: Returns what is known of an attempt of it.
+        violation: What the training does against the policy.
+        waited: For how many seconds the JobSet has been seen in this state.
+        now: The time.
+    """
+    uid = jobset["metadata"]["uid"]
+    if stored.get("replacedJobSet") == uid:
+        return Verdict(stored, replaces=True, hides_end=True)
+    verdict = Verdict(_of_jobset(stored, uid))
+    failed = find_condition(stored_status(jobset)["conditions"], JOBSET_FAILED)
+    has_failed = failed is not None and failed.get("status") == "True"
+    if not _write_down(verdict, built.policy, jobset, facts, has_failed=has_failed, waited=waited, now=now):
+        verdict.due = PATIENCE - waited
+        verdict.held_for = verdict.due if has_failed else None
+        return verdict
+    if violation is not None and not has_failed and violation.action != EVENT:
+        _note_violation(verdict, violation, now)
+    _count(verdict.status, built.policy, now)
+    avoids = _avoid(verdict, built.policy, now)
+    allowed = built.policy.max_restarts or 0
+    charged = verdict.status.get("chargedRestarts", 0)
+    if has_failed and (failed or {}).get("reason") != _REACHED:
+        return verdict  # it was told to, or cannot do otherwise
+    if charged > allowed:
+        if not has_failed:
+            last = verdict.status["attempts"][-1]["message"]
+            verdict.failure = MAX_RESTARTS_EXCEEDED, f"it failed {charged} times, maxRestarts is {allowed}: {last}"
+    elif has_failed or avoids or (violation is not None and violation.action == RESTART and verdict.failure is None):
+        verdict.replaces = verdict.hides_end = True
+        verdict.status["replacedJobSet"] = uid
+    return verdict
+
+
+def _of_jobset(stored: JsonObject, uid: str) -> JsonObject:
+    """Return the ledger of a JobSet, which may be a new one."""
+    if stored.get("jobSet") == uid:
+        return {**stored}
+    kept = {name: value for name, value in stored.items() if name != "replacedJobSet"}
+    return {**kept, "jobSet": uid, "attemptsBefore": _ended(stored)}
+
+
+def _ended(status: JsonObject) -> int:
+    """Return how many attempts have ended."""
+    attempts = status.get("attempts") or ()
+    ended: int = attempts[-1]["number"] + 1 if attempts else status.get("attemptsBefore", 0)
+    return ended
+
+
+def _write_down(
+    verdict: Verdict,
+    policy: ResiliencePolicy,
+    jobset: JsonObject,
+    facts: Callable[[int], AttemptFacts],
+    *,
+    has_failed: bool,
+    waited: float,
+    now: datetime,
+) -> bool:
+    """Write down the attempts that have ended; tells whether all are, since pods may tell of the last one yet."""
+    status = jobset.get("status") or {}
+    before = verdict.status.get("attemptsBefore", 0)
+    counted = status.get("restartsCountTowardsMax", status.get("restarts", 0)) + has_failed
+    for number in range(_ended(verdict.status) - before, status.get("restarts", 0) + has_failed):
+        known = facts(number)
+        if known.failure is None and known.disruption is None and waited < PATIENCE:
+            return False
+        charged_here = sum(each["charged"] for each in verdict.status.get("attempts") or () if each["number"] >= before)
+        _append(verdict, _attempt(known, policy, by_jobset=counted > charged_here, now=now))
+    return True
+
+
+def _attempt(facts: AttemptFacts, policy: ResiliencePolicy, *, by_jobset: bool, now: datetime) -> JsonObject:
+    failure, disruption = facts.failure, facts.disruption
+    if disruption is not None and facts.is_disrupted:
+        text = f"pod {disruption.pod} was taken away from node {disruption.node or 'unknown'}: {disruption.text}"
+        attempt = {"reason": DISRUPTED, "message": text, "pod": disruption.pod, "node": disruption.node}
+        return {**attempt, "endedAt": disruption.at, "charged": policy.disruptions == COUNT}
+    if failure is None:
+        text = "nobody saw why: its pods were gone when the manager looked"
+        return {"reason": UNKNOWN, "message": text, "endedAt": time_text(now), "charged": by_jobset}
+    retry = policy.exit_codes is not None and failure.exit_code in policy.exit_codes.retry
+    return {
+        "reason": RETRY if retry else FAILED,
+        "message": describe(failure),
+        "pod": failure.pod,
+        "node": facts.node,
+        "endedAt": failure.at or time_text(now),
+        "charged": not retry,
+    }
+
+
+def _note_violation(verdict: Verdict, violation: Violation, now: datetime) -> None:
+    _append(
+        verdict,
+        {"reason": violation.reason, "message": violation.message, "endedAt": time_text(now), "charged": True},
+    )
+    if violation.action == FAIL:
+        verdict.failure = violation.reason, violation.message
+    else:
+        verdict.events.append(JobEvent(RESTARTED, f"all pods are made anew: {violation.message}", "Warning"))
+
+
+def _append(verdict: Verdict, attempt: JsonObject) -> None:
+    status = verdict.status
+    told = {"number": _ended(status), **attempt, "message": redact(str(attempt["message"]))[:_LONGEST]}
+    verdict.news.append({name: each for name, each in told.items() if each != ""})
+    status["attempts"] = [*(status.get("attempts") or ()), verdict.news[-1]][-REMEMBERED:]
+    if attempt["charged"]:
+        status["chargedRestarts"] = status.get("chargedRestarts", 0) + 1
+
+
+def _count(status: JsonObject, policy: ResiliencePolicy, now: datetime) -> None:
+    """Count what is charged within the window."""
+    if not policy.restart_window or "attempts" not in status:
+        return
+    since = _earlier(now, duration_seconds(policy.restart_window))
+    status["chargedRestarts"] = sum(each["charged"] and each.get("endedAt", "") > since for each in status["attempts"])
+
+
+def _avoid(verdict: Verdict, policy: ResiliencePolicy, now: datetime) -> bool:
+    """Note the nodes that are avoided; tells whether there is a new one."""
+    status, nodes = verdict.status, policy.nodes
+    valid = [each for each in status.get("avoidedNodes") or () if each["until"] > time_text(now)]
+    new: list[str] = []
+    if nodes is not None and nodes.avoid_after is not None and verdict.news:
+        until = time_text(now + timedelta(seconds=duration_seconds(nodes.for_)))
+        names = {each["name"] for each in valid}
+        failures = Counter(_failed_on(status.get("attempts") or ()))
+        hit = set(_failed_on(verdict.news))
+        new = [name for name in hit if failures[name] >= nodes.avoid_after and name not in names]
+        for name in new:
+            valid.append({"name": name, "until": until})
+            note = f"node {name} is avoided until {until}: the job failed there {failures[name]} times"
+            verdict.events.append(JobEvent("NodeAvoided", note, "Warning"))
+    if valid:
+        status["avoidedNodes"] = valid
+    else:
+        status.pop("avoidedNodes", None)
+    return bool(new)
+
+
+def _failed_on(attempts: Sequence[JsonObject]) -> Sequence[str]:
+    return [each["node"] for each in attempts if each.get("node") and each["reason"] in (FAILED, UNKNOWN)]
+
+
+def _earlier(now: datetime, seconds: float) -> str:
+    return time_text(now - timedelta(seconds=seconds))
