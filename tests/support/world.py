@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from support.objects import runtime_object, trainjob_object
+from support.specs import merged
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.diagnosis.diagnosis import Diagnosis
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store, object_key
+from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, Conflict, KubeError, NotFound, ServerError
@@ -131,7 +133,7 @@ class World:
             clock=self.clock,
         )
         stores = {kind: (self.resources[kind], store) for kind, store in self.stores.items()}
-        self.resilience = Resilience(self.clock)
+        self.resilience = Resilience(self.clock, self.trainjobs)
         self.decider = TrainJobDecider(
             api_reader=self,
             trainjobs=self.trainjobs,
@@ -235,6 +237,15 @@ class World:
         kind = (change.new or change.old or {}).get("kind")
         waits = kind == JOBSETS.kind and self.decider.may_wait([KEY], change)
         return self.reconciler.seconds_to_counters(KEY) if waits else 0.0
+
+    def show_pod(self, pod: JsonObject, *, is_gone: bool = False, initial: bool = False) -> None:
+        """Have the watch of pods with a resilience policy tell of one."""
+        record = pod["metadata"]["uid"], "1", b"", ()
+        change = (
+            Delta(object_key(pod), record, None, old=pod) if is_gone else Delta(object_key(pod), None, record, new=pod)
+        )
+        change.initial = initial
+        self.resilience.attempts.on_pod_event(change)
 
     def show_as(self, key: str, kind: str) -> JsonObject:
         """Have the cache show an object of ours under another name too, and return it."""
@@ -349,8 +360,7 @@ class World:
         old = self.find("TrainJob", name)
         assert {"uid", "resourceVersion"} == patch["metadata"].keys()
         self._check(patch["metadata"], old)
-        status = {} if patch["status"] is None else (old.get("status") or {}) | patch["status"]
-        answer = self.store({**old, "status": {key: value for key, value in status.items() if value is not None}})
+        answer = self.store({**old, "status": merged(old.get("status"), patch["status"]) or {}})
         self.on_write(answer)
         return answer["status"], answer["metadata"]["resourceVersion"]
 
@@ -370,6 +380,11 @@ class World:
         if found is None:
             raise NotFound(status=404)
         self._check({"uid": uid, "resourceVersion": resource_version}, found)
+        if foreground:
+            # Until what it owns is gone.
+            return self.store(
+                {**found, "metadata": {**found["metadata"], "deletionTimestamp": time_text(self.clock.now())}}
+            )
         if self.lagging:
             del self.server[resource.kind, f"{namespace}/{name}"]
         else:

@@ -5,7 +5,7 @@
 - Pods that are taken away (condition DisruptionTarget) and exit codes with a meaning fail their Job with a message that
   names the rule, by which the JobSet tells them from failures that are charged.
 - What the JobSet cannot do, the manager does: see `controller.resilience`. It watches the pods by their label.
-- A failure policy that the runtime has itself stays, and a policy that contradicts it is refused.
+- A failure policy that the runtime has itself stays: the JobSet then restarts by that one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Final, NamedTuple
 
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
+    ATTEMPTS_BEFORE_LABEL,
     JOBSET_API_VERSION,
     JOBSET_KIND,
     NODE,
     RESILIENCE_ANNOTATION,
     RESILIENCE_LABEL,
-    RESILIENCE_POLICY_ANNOTATION,
 )
 from trainmaster.runtime.api.resilience import COUNT, ResiliencePolicy, duration_seconds
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
@@ -29,13 +29,26 @@ from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import JobKey, Listers, Watch
 from trainmaster.runtime.ownership import is_controlled_by
-from trainmaster.runtime.resilience import ANNOTATION_PATH, FIELD_PATH, BuiltPolicy, built_policy, policy_problems
+from trainmaster.runtime.resilience import (
+    ANNOTATION_PATH,
+    FIELD_PATH,
+    BuiltPolicy,
+    annotated_policy,
+    built_policy,
+    own_failure_policy,
+    policy_conflicts,
+    policy_problems,
+)
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
+_LATER: Final = (
+    "does not hold for what runs already, but from the next time on that Trainmaster makes its JobSet; to have it hold "
+    "now, suspend the TrainJob, delete its JobSet and resume it"
+)
 
 
-def _no_jobs(_pod: JsonObject) -> Iterable[JobKey]:
-    return ()  # `controller.resilience` hears of pods itself
+def _no_jobs(_obj: JsonObject) -> Iterable[JobKey]:
+    return ()  # of pods `controller.resilience` hears itself, and of JobSets the jobs that own them
 
 
 class Resilience:
@@ -45,86 +58,79 @@ class Resilience:
     before = ("jobset",)
 
     def watch_extension(self) -> Iterable[Watch]:
-        """The pods of jobs with a policy."""
-        return [Watch("v1", "Pod", "pods", label_selector=f"{RESILIENCE_LABEL}=true", jobs=_no_jobs, optional=True)]
+        """The pods of jobs with a policy, and what their JobSets were built for."""
+        yield Watch("v1", "Pod", "pods", label_selector=f"{RESILIENCE_LABEL}=true", jobs=_no_jobs, optional=True)
+        yield Watch(JOBSET_API_VERSION, JOBSET_KIND, "jobsets", jobs=_no_jobs, optional=True)
 
     def applies_to(self, info: Info, job: TrainJob) -> bool:
-        """Serve jobs with a policy."""
-        return info.resilience_policy is not None
+        """Serve jobs with a policy, and those whose JobSet was built for one."""
+        return info.resilience_policy is not None or job.status.resilience is not None
 
     def validate(
         self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
     ) -> Iterator[FieldError | FieldWarning]:
         """Check the policy of the TrainJob, and whether the runtime has one of its own that contradicts it."""
-        policy = info.resilience_policy
-        if policy is None:
-            return
-        path = ANNOTATION_PATH if RESILIENCE_POLICY_ANNOTATION in job.metadata.annotations else FIELD_PATH
-        yield from policy_problems(policy, path)
-        yield from _contradictions(info, policy, path)
-        built = _built(job, listers)
-        if old is not None and not job.spec.suspend and built is not None and built.policy != policy:
-            yield FieldWarning(path, "holds from the next time on that Trainmaster makes all pods anew, not at once")
+        policy, own = info.resilience_policy, job.spec.resilience_policy
+        annotated = annotated_policy(job.metadata.annotations)
+        path = ANNOTATION_PATH if own is None and annotated is not None else FIELD_PATH
+        if annotated is not None:
+            yield from policy_problems(annotated, ANNOTATION_PATH)
+        if own is not None:
+            yield from policy_problems(own, FIELD_PATH)
+        if policy is not None and (own is not None or annotated is not None):
+            yield from policy_conflicts(policy, info.template, path)
+        jobset = _jobset(job, listers)
+        if old is not None and jobset is not None:
+            built = built_policy(jobset)
+            if (built and built.policy) != _in_force(info):
+                yield FieldWarning(path, _LATER)
 
     def pre_build(self, info: Info, job: TrainJob) -> None:
         """Write the policy into Jobs, pods and the JobSet."""
-        if info.resilience_policy is None:
-            return
-        status = job.status.resilience
-        wanted = BuiltPolicy(
-            info.resilience_policy,
-            status.charged_restarts if status else 0,
-            tuple(each.name for each in status.avoided_nodes) if status else (),
-        )
+        jobset = _jobset(job, info.listers)
         # Most of a JobSet cannot be changed, also while it is suspended.
-        built = _built(job, info.listers) or wanted
+        built = _to_build(job, _in_force(info)) if jobset is None else built_policy(jobset)
+        if built is None:
+            return
         info.annotations[RESILIENCE_ANNOTATION] = built.encode()
-        restarts = _restarts(built.policy) and not _own_policy(info)
         for pods in info.pod_sets:
             _prepare_pods(pods, built)
-            if restarts:
+            if built.policy.counts_failures:
                 _end_at_first_failure(pods, built.policy, is_node=info.is_node(pods))
-        if restarts:
+        if built.policy.counts_failures:
             info.template["failurePolicy"] = _failure_policy(built)
 
 
-def _built(job: TrainJob, listers: Listers) -> BuiltPolicy | None:
+def _in_force(info: Info) -> ResiliencePolicy | None:
+    """Return what of the policy holds beside what the runtime says itself of failures."""
+    policy = info.resilience_policy
+    if policy is None or own_failure_policy(info.template) is None:
+        return policy
+    return policy.model_copy(update={"max_restarts": None, "disruptions": None, "exit_codes": None})
+
+
+def _to_build(job: TrainJob, policy: ResiliencePolicy | None) -> BuiltPolicy | None:
+    status = job.status.resilience
+    if policy is None or status is None:
+        return None if policy is None else BuiltPolicy(policy)
+    avoided = tuple(each.name for each in status.avoided_nodes)
+    return BuiltPolicy(policy, status.charged_restarts, avoided, status.ended_attempts)
+
+
+def _jobset(job: TrainJob, listers: Listers) -> JsonObject | None:
+    """Return the JobSet that a TrainJob has and keeps."""
     jobset = listers.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name)
     if jobset is None or not is_controlled_by(jobset, job) or jobset["metadata"].get("deletionTimestamp"):
         return None
-    return built_policy(jobset)
-
-
-def _restarts(policy: ResiliencePolicy) -> bool:
-    """Tell whether a policy says when all pods are started anew."""
-    return policy.max_restarts is not None or policy.disruptions is not None or policy.exit_codes is not None
-
-
-def _own_policy(info: Info) -> str | None:
-    """Return the field of the runtime that says itself what happens after a failure."""
-    if info.template.get("failurePolicy"):
-        return "spec.template.spec.failurePolicy"
-    for position, pods in enumerate(info.pod_sets):
-        if pods.job_template["spec"].get("podFailurePolicy"):
-            return f"spec.template.spec.replicatedJobs[{position}].template.spec.podFailurePolicy"
-    return None
-
-
-def _contradictions(info: Info, policy: ResiliencePolicy, path: str) -> Iterator[FieldError | FieldWarning]:
-    own = _own_policy(info)
-    if own is None or not _restarts(policy):
-        return
-    if not policy.max_restarts and policy.disruptions is None and policy.exit_codes is None:
-        yield FieldWarning(f"{path}.maxRestarts", f"has no effect: {own} of the runtime says what follows a failure")
-        return
-    field = "maxRestarts" if policy.max_restarts else "disruptions" if policy.disruptions else "exitCodes"
-    detail = f"the runtime has {own}, which stays as it is; remove one of the two"
-    yield FieldError(f"{path}.{field}", detail, "Forbidden")
+    return jobset
 
 
 def _prepare_pods(pods: PodSet, built: BuiltPolicy) -> None:
     metadata = pods.pod_template.setdefault("metadata", {})
-    metadata.setdefault("labels", {})[RESILIENCE_LABEL] = "true"
+    labels = metadata.setdefault("labels", {})
+    labels[RESILIENCE_LABEL] = "true"
+    if built.attempts:
+        labels[ATTEMPTS_BEFORE_LABEL] = str(built.attempts)
     if built.policy.grace_period:
         pods.pod_spec["terminationGracePeriodSeconds"] = math.ceil(duration_seconds(built.policy.grace_period))
     if built.avoided:

@@ -4,10 +4,12 @@
   clusters with the definitions of the original, which know no such field, and for jobs of the Training Operator API.
 - A policy holds from when a JobSet is made until a new one takes its place: most of a JobSet cannot be changed. So the
   JobSet has it in an annotation, together with what it was built for: failures charged before, and nodes avoided.
+- What a runtime says itself of failures stays, and a policy that contradicts it is refused.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +19,7 @@ from trainmaster.runtime.api import ApiModel, ApiTypeError, ClusterTrainingRunti
 from trainmaster.runtime.api.constants import RESILIENCE_ANNOTATION, RESILIENCE_POLICY_ANNOTATION
 from trainmaster.runtime.api.decoding import parse_part
 from trainmaster.runtime.api.meta import Schema
-from trainmaster.runtime.api.resilience import ResiliencePolicy, duration_seconds
+from trainmaster.runtime.api.resilience import RESTART, ResiliencePolicy, duration_seconds
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, did_you_mean
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -108,8 +110,49 @@ def policy_problems(policy: ResiliencePolicy, path: str) -> Iterator[FieldError 
         problem = pattern_problem(rule.pattern)
         if problem is not None:
             yield FieldError(f"{path}.logs[{position}].pattern", problem, value=rule.pattern)
-    if policy.restart_window and policy.max_restarts is None:
-        yield FieldWarning(f"{path}.restartWindow", "has no effect without maxRestarts")
+
+
+def policy_conflicts(policy: ResiliencePolicy, template: JsonObject, path: str) -> Iterator[FieldError | FieldWarning]:
+    """Return what of a whole policy does not go together, by itself and with the JobSet of the runtime.
+
+    Args:
+        policy: That of a runtime, or of a TrainJob laid over it.
+        template: The spec of the JobSet.
+        path: Where the policy is.
+    """
+    if policy.max_restarts is None:
+        if policy.restart_window:
+            yield FieldWarning(f"{path}.restartWindow", "has no effect without maxRestarts")
+        limits = policy.progress and (policy.progress.within or policy.progress.start)
+        actions = {"progress": policy.progress.action} if policy.progress is not None and limits else {}
+        actions |= {f"logs[{position}]": rule.action for position, rule in enumerate(policy.logs or ())}
+        for field, action in actions.items():
+            if action == RESTART:
+                detail = "Restart fails the job, since there is no maxRestarts: say how often it may be restarted"
+                yield FieldWarning(f"{path}.{field}.action", detail)
+    own = own_failure_policy(template)
+    if own is None or not policy.counts_failures:
+        return
+    if policy.max_restarts or policy.disruptions or policy.exit_codes:
+        field = "maxRestarts" if policy.max_restarts else "disruptions" if policy.disruptions else "exitCodes"
+        detail = f"the runtime has {own}, which stays as it is; remove one of the two"
+        yield FieldError(f"{path}.{field}", detail, "Forbidden")
+    else:
+        yield FieldWarning(f"{path}.maxRestarts", f"has no effect: {own} of the runtime says what follows a failure")
+
+
+def own_failure_policy(template: JsonObject) -> str | None:
+    """Return the field of a runtime that says itself what happens after a failure; None if there is none.
+
+    Args:
+        template: The spec of its JobSet.
+    """
+    if template.get("failurePolicy"):
+        return "spec.template.spec.failurePolicy"
+    for position, replicated_job in enumerate(template.get("replicatedJobs") or ()):
+        if ((replicated_job.get("template") or {}).get("spec") or {}).get("podFailurePolicy"):
+            return f"spec.template.spec.replicatedJobs[{position}].template.spec.podFailurePolicy"
+    return None
 
 
 def pattern_problem(pattern: str) -> str | None:
@@ -178,6 +221,8 @@ def _schema_problems(limits: Mapping[str, Any], name: str, value: Any, path: str
         else:
             if not fits:
                 yield FieldError(path, "must be between 1s and 8760h", value=value)
+    elif "pattern" in limits and not re.search(limits["pattern"], value):
+        yield FieldError(path, f"must match {limits['pattern']}", value=value)
 
 
 class BuiltPolicy(NamedTuple):
@@ -190,9 +235,12 @@ class BuiltPolicy(NamedTuple):
     avoided: tuple[str, ...] = ()
     """Nodes on which it does not run."""
 
+    attempts: int = 0
+    """Attempts of the job that had ended before."""
+
     def encode(self) -> str:
         """Return the text of the annotation."""
-        tree = {"policy": self.policy.to_json(), "charged": self.charged, "avoided": list(self.avoided)}
+        tree = {**self._asdict(), "policy": self.policy.to_json()}
         return orjson.dumps(tree, option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -204,6 +252,6 @@ def built_policy(jobset: JsonObject) -> BuiltPolicy | None:
     try:
         tree = orjson.loads(text)
         policy = ResiliencePolicy.model_validate(tree["policy"])
-        return BuiltPolicy(policy, int(tree["charged"]), tuple(map(str, tree["avoided"])))
+        return BuiltPolicy(policy, int(tree["charged"]), tuple(map(str, tree["avoided"])), int(tree["attempts"]))
     except (ValueError, KeyError, TypeError):
         return None

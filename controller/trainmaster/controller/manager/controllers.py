@@ -71,7 +71,7 @@ def make_controllers(
     diagnosis = Diagnosis(
         client, diagnosis_queue, trainjobs=caches.trainjobs.store, jobsets=jobsets, recorder=recorder, clock=clock
     )
-    resilience = Resilience(clock)
+    resilience = Resilience(clock, caches.trainjobs.store)
     caches.add_pod_handler(resilience.attempts.on_pod_event)
     decider = TrainJobDecider(
         api_reader=client,

@@ -7,6 +7,9 @@ told, and that one counts. It outlives the JobSet. What the JobSet cannot do is 
 - it gave up although the ledger has restarts left, within their window;
 - a node has failed the job so often that it is avoided from now on;
 - the training stands still, or has broken a rule about its log.
+
+Where the server does not keep the ledger, as with the definitions of the original, the policy of the JobSet holds
+alone. Where the runtime says itself what follows a failure, attempts are written down, and nothing more.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.controller.redaction import redact
 from trainmaster.controller.resilience.attempts import AttemptFacts
-from trainmaster.runtime.api.constants import JOBSET_FAILED
+from trainmaster.runtime.api.constants import JOBSET_FAILED, MAX_RESTARTS_EXCEEDED_REASON
 from trainmaster.runtime.api.resilience import COUNT, EVENT, FAIL, RESTART, ResiliencePolicy, duration_seconds
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resilience import BuiltPolicy
@@ -34,12 +37,8 @@ REMEMBERED: Final = 32
 PATIENCE: Final = 3.0
 """Seconds for which pods may take to tell of an attempt that the JobSet has ended."""
 
-MAX_RESTARTS_EXCEEDED: Final = "MaxRestartsExceeded"
 RESTARTED: Final = "Restarted"
 """Reason of the event that all pods are made anew by the manager."""
-
-REASONS: Final = (MAX_RESTARTS_EXCEEDED, "NoProgress", "LogRuleBroken", "WorldSizeMismatch")
-"""With which the manager fails a TrainJob by its policy."""
 
 _REACHED: Final = "ReachedMaxRestarts"  # what JobSet says when it gives up
 _LONGEST: Final = 1024
@@ -66,6 +65,12 @@ class Verdict:
     status: JsonObject
     """`status.resilience` of the TrainJob."""
 
+    ended: int
+    """How many attempts have ended."""
+
+    is_end: bool = False
+    """Whether the TrainJob ends with the last of them."""
+
     replaces: bool = False
     """Whether the JobSet is deleted, so that a new one takes its place."""
 
@@ -89,7 +94,7 @@ class Verdict:
     @property
     def restarts(self) -> int:
         """How often the training was started again."""
-        return _ended(self.status)
+        return self.ended - self.is_end
 
 
 def judge(
@@ -114,51 +119,62 @@ def judge(
         now: The time.
     """
     uid = jobset["metadata"]["uid"]
+    last = _last(stored)
+    ended = last["number"] + 1 if last else built.attempts
     if stored.get("replacedJobSet") == uid:
-        return Verdict(stored, replaces=True, hides_end=True)
-    verdict = Verdict(_of_jobset(stored, uid))
-    failed = find_condition(stored_status(jobset)["conditions"], JOBSET_FAILED)
-    has_failed = failed is not None and failed.get("status") == "True"
-    if not _write_down(verdict, built.policy, jobset, facts, has_failed=has_failed, waited=waited, now=now):
+        return Verdict(stored, ended, replaces=True, hides_end=True)
+    kept = {name: value for name, value in stored.items() if name != "replacedJobSet"}
+    verdict = Verdict({**kept, "jobSet": uid}, ended)
+    failed = find_condition(stored_status(jobset)["conditions"], JOBSET_FAILED) or {}
+    has_failed = failed.get("status") == "True"
+    if not stored:
+        # Nothing is decided by a ledger that is not kept.
+        verdict.hides_end = has_failed and waited < PATIENCE
+        verdict.due = PATIENCE - waited if verdict.hides_end else None
+        return verdict
+    if not _write_down(verdict, built, jobset, facts, has_failed=has_failed, waited=waited, now=now):
         verdict.due = PATIENCE - waited
         verdict.held_for = verdict.due if has_failed else None
         return verdict
     if violation is not None and not has_failed and violation.action != EVENT:
-        _note_violation(verdict, violation, now)
+        _note_violation(verdict, violation, built.policy, now)
     _count(verdict.status, built.policy, now)
     avoids = _avoid(verdict, built.policy, now)
-    allowed = built.policy.max_restarts or 0
-    charged = verdict.status.get("chargedRestarts", 0)
-    if has_failed and (failed or {}).get("reason") != _REACHED:
-        return verdict  # it was told to, or cannot do otherwise
-    if charged > allowed:
-        if not has_failed:
-            last = verdict.status["attempts"][-1]["message"]
-            verdict.failure = MAX_RESTARTS_EXCEEDED, f"it failed {charged} times, maxRestarts is {allowed}: {last}"
-    elif has_failed or avoids or (violation is not None and violation.action == RESTART and verdict.failure is None):
+    charged, allowed = verdict.status.get("chargedRestarts", 0), built.policy.max_restarts or 0
+    is_exceeded = charged > allowed and (built.policy.counts_failures or violation is not None)
+    if has_failed:
+        replaces = built.policy.counts_failures and not is_exceeded and _may_go_on(verdict.status, failed)
+    else:
+        is_asked = avoids or (violation is not None and violation.action == RESTART)
+        replaces = is_asked and not is_exceeded and verdict.failure is None
+        if is_exceeded and verdict.failure is None:
+            told = f"it failed {charged} times, maxRestarts is {allowed}: {_last(verdict.status)['message']}"
+            verdict.failure = MAX_RESTARTS_EXCEEDED_REASON, told
+    verdict.is_end = verdict.failure is not None or (has_failed and not replaces)
+    if replaces:
         verdict.replaces = verdict.hides_end = True
         verdict.status["replacedJobSet"] = uid
+        note = f"all pods are made anew: {_last(verdict.status)['message']}"
+        verdict.events.append(JobEvent(RESTARTED, note, "Warning"))
     return verdict
 
 
-def _of_jobset(stored: JsonObject, uid: str) -> JsonObject:
-    """Return the ledger of a JobSet, which may be a new one."""
-    if stored.get("jobSet") == uid:
-        return {**stored}
-    kept = {name: value for name, value in stored.items() if name != "replacedJobSet"}
-    return {**kept, "jobSet": uid, "attemptsBefore": _ended(stored)}
+def _may_go_on(status: JsonObject, failed: JsonObject) -> bool:
+    """Tell whether a JobSet has failed for nothing else than a failure that the ledger does not charge, or has left.
+
+    By an exit code with which the job fails at once ranks may end, too, that lost a peer.
+    """
+    return failed.get("reason") == _REACHED or _last(status).get("reason") == DISRUPTED
 
 
-def _ended(status: JsonObject) -> int:
-    """Return how many attempts have ended."""
-    attempts = status.get("attempts") or ()
-    ended: int = attempts[-1]["number"] + 1 if attempts else status.get("attemptsBefore", 0)
-    return ended
+def _last(status: JsonObject) -> JsonObject:
+    attempts: Sequence[JsonObject] = status.get("attempts") or ({},)
+    return attempts[-1]
 
 
 def _write_down(
     verdict: Verdict,
-    policy: ResiliencePolicy,
+    built: BuiltPolicy,
     jobset: JsonObject,
     facts: Callable[[int], AttemptFacts],
     *,
@@ -167,20 +183,24 @@ def _write_down(
     now: datetime,
 ) -> bool:
     """Write down the attempts that have ended; tells whether all are, since pods may tell of the last one yet."""
-    status = jobset.get("status") or {}
-    before = verdict.status.get("attemptsBefore", 0)
+    status, before = jobset.get("status") or {}, built.attempts
     counted = status.get("restartsCountTowardsMax", status.get("restarts", 0)) + has_failed
-    for number in range(_ended(verdict.status) - before, status.get("restarts", 0) + has_failed):
+    for number in range(verdict.ended, before + status.get("restarts", 0) + has_failed):
         known = facts(number)
-        if known.failure is None and known.disruption is None and waited < PATIENCE:
+        if known.is_open and waited < PATIENCE:
             return False
         charged_here = sum(each["charged"] for each in verdict.status.get("attempts") or () if each["number"] >= before)
-        _append(verdict, _attempt(known, policy, by_jobset=counted > charged_here, now=now))
+        by_jobset = counted > charged_here
+        _append(verdict, _attempt(known, built.policy, jobset, by_jobset=by_jobset, now=now))
     return True
 
 
-def _attempt(facts: AttemptFacts, policy: ResiliencePolicy, *, by_jobset: bool, now: datetime) -> JsonObject:
+def _attempt(
+    facts: AttemptFacts, policy: ResiliencePolicy, jobset: JsonObject, *, by_jobset: bool, now: datetime
+) -> JsonObject:
     failure, disruption = facts.failure, facts.disruption
+    if disruption is not None and not disruption.is_certain and _has_deadline(jobset):
+        disruption = None  # perhaps its Job took too long
     if disruption is not None and facts.is_disrupted:
         text = f"pod {disruption.pod} was taken away from node {disruption.node or 'unknown'}: {disruption.text}"
         attempt = {"reason": DISRUPTED, "message": text, "pod": disruption.pod, "node": disruption.node}
@@ -199,20 +219,25 @@ def _attempt(facts: AttemptFacts, policy: ResiliencePolicy, *, by_jobset: bool, 
     }
 
 
-def _note_violation(verdict: Verdict, violation: Violation, now: datetime) -> None:
+def _has_deadline(jobset: JsonObject) -> bool:
+    """Tell whether a Job of a JobSet may take too long; then its pods are deleted, and do not know why."""
+    jobs = (jobset.get("spec") or {}).get("replicatedJobs") or ()
+    return any(((job.get("template") or {}).get("spec") or {}).get("activeDeadlineSeconds") for job in jobs)
+
+
+def _note_violation(verdict: Verdict, violation: Violation, policy: ResiliencePolicy, now: datetime) -> None:
     _append(
         verdict,
         {"reason": violation.reason, "message": violation.message, "endedAt": time_text(now), "charged": True},
     )
-    if violation.action == FAIL:
+    if violation.action == FAIL or not policy.max_restarts:
         verdict.failure = violation.reason, violation.message
-    else:
-        verdict.events.append(JobEvent(RESTARTED, f"all pods are made anew: {violation.message}", "Warning"))
 
 
 def _append(verdict: Verdict, attempt: JsonObject) -> None:
     status = verdict.status
-    told = {"number": _ended(status), **attempt, "message": redact(str(attempt["message"]))[:_LONGEST]}
+    told = {"number": verdict.ended, **attempt, "message": redact(str(attempt["message"]))[:_LONGEST]}
+    verdict.ended += 1
     verdict.news.append({name: each for name, each in told.items() if each != ""})
     status["attempts"] = [*(status.get("attempts") or ()), verdict.news[-1]][-REMEMBERED:]
     if attempt["charged"]:
@@ -236,7 +261,7 @@ def _avoid(verdict: Verdict, policy: ResiliencePolicy, now: datetime) -> bool:
         until = time_text(now + timedelta(seconds=duration_seconds(nodes.for_)))
         names = {each["name"] for each in valid}
         failures = Counter(_failed_on(status.get("attempts") or ()))
-        hit = set(_failed_on(verdict.news))
+        hit = dict.fromkeys(_failed_on(verdict.news))
         new = [name for name in hit if failures[name] >= nodes.avoid_after and name not in names]
         for name in new:
             valid.append({"name": name, "until": until})

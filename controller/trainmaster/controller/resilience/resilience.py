@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.controller.conditions import is_true, stored_status
+from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.resilience.attempts import AttemptObserver
 from trainmaster.controller.resilience.ledger import Verdict, judge
@@ -16,11 +17,12 @@ class Resilience:
 
     Args:
         clock: The time.
+        trainjobs: The cache of TrainJobs.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, trainjobs: StoreReader) -> None:
         self._clock = clock
-        self.attempts = AttemptObserver(clock)
+        self.attempts = AttemptObserver(clock, trainjobs)
         """What pods told; events of them go there."""
 
         self._seen: dict[str, tuple[tuple[str, int, bool], float]] = {}

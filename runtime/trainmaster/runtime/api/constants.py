@@ -70,6 +70,9 @@ RESILIENCE_ANNOTATION: Final = "trainmaster.dev/resilience"
 RESILIENCE_LABEL: Final = "trainmaster.dev/resilience"
 """Of pods that the manager watches, because their job has a resilience policy."""
 
+ATTEMPTS_BEFORE_LABEL: Final = "trainmaster.dev/attempts-before"
+"""Of pods of a JobSet that took the place of another one: how many attempts of the job had ended by then."""
+
 # Ports and the downward API
 TRAINER_PORT: Final = 29500
 COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
@@ -178,6 +181,9 @@ SUSPENDED_REASON: Final = "Suspended"
 RESUMED_REASON: Final = "Resumed"
 DEADLINE_EXCEEDED_REASON: Final = "DeadlineExceeded"
 RUNTIME_NOT_SUPPORTED_REASON: Final = "TrainingRuntimeNotSupported"
+MAX_RESTARTS_EXCEEDED_REASON: Final = "MaxRestartsExceeded"
+POLICY_REASONS: Final = (MAX_RESTARTS_EXCEEDED_REASON, "NoProgress", "LogRuleBroken", "WorldSizeMismatch")
+"""With which a TrainJob fails by its resilience policy."""
 SUSPENDED_MESSAGE: Final = "TrainJob is suspended"
 RESUMED_MESSAGE: Final = "TrainJob is resumed"
 DEADLINE_EXCEEDED_MESSAGE: Final = "TrainJob exceeded its active deadline"

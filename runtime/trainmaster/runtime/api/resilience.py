@@ -137,6 +137,11 @@ class ResiliencePolicy(ApiModel):
     grace_period: Annotated[str | None, _DURATION_SCHEMA] = None
     """How long a pod may take to stop after SIGTERM, for instance to write a checkpoint."""
 
+    @property
+    def counts_failures(self) -> bool:
+        """Whether it says when all pods are started anew after a failure."""
+        return self.max_restarts is not None or self.disruptions is not None or self.exit_codes is not None
+
 
 _SECONDS: Final = Schema(minimum=0, format="int64")
 
@@ -153,7 +158,7 @@ class Attempt(ApiModel):
     """When it ended."""
 
     reason: Annotated[str, NullIsDefault, Schema(required=True, minLength=1, maxLength=128)] = ""
-    """Why: Failed, Disrupted, NodeLost, Retry, NoProgress, LogRule or Unknown."""
+    """Why: Failed, Disrupted, Retry or Unknown, or how the policy was broken, for instance NoProgress."""
 
     message: Annotated[str, NullIsDefault, Schema(maxLength=1024)] = ""
     """The same for people."""
@@ -230,10 +235,12 @@ class ResilienceStatus(ApiModel):
     job_set: Annotated[str, NullIsDefault, Schema(maxLength=64)] = ""
     """UID of the JobSet that the last attempts are of."""
 
-    attempts_before: Annotated[int, NullIsDefault, Schema(minimum=0)] = 0
-    """Attempts that ended with earlier JobSets of this job."""
-
     replaced_job_set: Annotated[str, NullIsDefault, Schema(maxLength=64)] = ""
     """UID of the JobSet in whose place a new one is made; empty when that is there."""
 
     goodput: Goodput | None = None
+
+    @property
+    def ended_attempts(self) -> int:
+        """How many attempts have ended."""
+        return self.attempts[-1].number + 1 if self.attempts else 0

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from trainmaster.runtime.api import ApiTypeError
+from trainmaster.runtime.api.constants import RESILIENCE_POLICY_ANNOTATION
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, ValidationResult
 from trainmaster.runtime.jobs.constants import (
     ALWAYS,
@@ -37,6 +38,7 @@ from trainmaster.runtime.jobs.types import ReplicaSpec
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_label_1035
 from trainmaster.runtime.podspec import warn_of_metadata
+from trainmaster.runtime.resilience import ANNOTATION_PATH, PolicyInvalid, annotated_policy, policy_problems
 
 _MANAGERS: Final = (MANAGED_BY_TRAINING_OPERATOR, MANAGED_BY_MULTIKUEUE)
 _CLEAN_POD_POLICIES: Final = (CLEAN_ALL, CLEAN_RUNNING, CLEAN_NONE)
@@ -52,13 +54,13 @@ def validate_job(kind: JobKind, obj: JsonObject, old: JsonObject | None) -> Vali
         obj: The job as it would be stored.
         old: The one that is stored, when it is an update.
     """
-    if old is not None and (_is_being_deleted(obj) or _spec_of(obj) == _spec_of(old)):
+    if old is not None and (_is_being_deleted(obj) or _validated(obj) == _validated(old)):
         return ValidationResult()
     try:
         with contained():
             job = parse_job(kind, obj)
             before = _parsed(kind, old)
-            found = [*_check_object(job, old), *check_job(job, before)]
+            found = [*_check_object(job, old), *_check_resilience(obj), *check_job(job, before)]
     except ApiTypeError as error:
         return ValidationResult(refusal=f"the {kind.kind} cannot be read: {'; '.join(error.problems)}")
     found += warn_of_metadata(obj, instead=f"spec.{kind.replica_specs_field}[].template.metadata")
@@ -119,6 +121,18 @@ def _check_object(job: Job, old: JsonObject | None) -> Iterator[FieldError]:
         yield FieldError(path, "field is immutable", value=manager)
     if manager is not None and manager not in _MANAGERS:
         yield FieldError(path, _supported(_MANAGERS), "NotSupported", manager)
+
+
+def _check_resilience(obj: JsonObject) -> Iterator[FieldError | FieldWarning]:
+    try:
+        policy = annotated_policy(_annotations(obj))
+    except PolicyInvalid as error:
+        path, _, detail = str(error).partition(": ")
+        yield FieldError(path, detail, "Forbidden")
+        return
+    if policy is not None:
+        yield from policy_problems(policy, ANNOTATION_PATH)
+        yield FieldWarning(ANNOTATION_PATH, "has no effect on this kind yet: only TrainJobs have a resilience policy")
 
 
 def _check_replica_specs(job: Job) -> Iterator[FieldError | FieldWarning]:
@@ -209,11 +223,15 @@ def _is_being_deleted(obj: JsonObject) -> bool:
     return bool(_mapping(obj.get("metadata")).get("deletionTimestamp"))
 
 
-def _spec_of(obj: JsonObject) -> JsonObject:
-    """Return the spec but for whether it is suspended, which may change at any time."""
+def _validated(obj: JsonObject) -> JsonObject:
+    """Return what is validated: not whether it is suspended, which may change at any time."""
     spec = _mapping(obj.get("spec"))
-    policy = {name: value for name, value in _mapping(spec.get("runPolicy")).items() if name != "suspend"}
-    return {**{name: value for name, value in spec.items() if name != "runPolicy"}, "runPolicy": policy}
+    policy = {**_mapping(spec.get("runPolicy")), "suspend": None}
+    return {**spec, "runPolicy": policy, ANNOTATION_PATH: _annotations(obj).get(RESILIENCE_POLICY_ANNOTATION)}
+
+
+def _annotations(obj: JsonObject) -> JsonObject:
+    return _mapping(_mapping(obj.get("metadata")).get("annotations"))
 
 
 def _parsed(kind: JobKind, obj: JsonObject | None) -> Job | None:

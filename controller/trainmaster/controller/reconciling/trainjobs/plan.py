@@ -34,13 +34,14 @@ from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import blocking
 from trainmaster.controller.reconciling.writes import Apply, Decision, name_taken
-from trainmaster.controller.resilience.ledger import REASONS, Verdict
+from trainmaster.controller.resilience.ledger import Verdict
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import (
     DEADLINE_EXCEEDED_REASON,
     FAILED,
     FINAL_CONDITIONS,
     GROUP,
+    POLICY_REASONS,
     SUSPENDED,
     TRAINING_RUNTIME_KIND,
 )
@@ -283,7 +284,7 @@ def _was_running(job: TrainJob) -> bool:
 
 def _failed_by_manager(job: TrainJob) -> bool:
     failed = job.status.condition(FAILED)
-    return failed is not None and failed.is_true and failed.reason in (DEADLINE_EXCEEDED_REASON, *REASONS)
+    return failed is not None and failed.is_true and failed.reason in (DEADLINE_EXCEEDED_REASON, *POLICY_REASONS)
 
 
 def replacement(observed: Observed) -> Plan:

@@ -84,8 +84,8 @@ def next_status(
     _set_or_remove(conditions, PLUGIN_SKIPPED, skipped, now=now)
     _lead_with_what_matters(conditions)
     _put(following, "conditions", conditions)
-    if decided.verdict is not None:
-        following["resilience"] = decided.verdict.status
+    if decided.verdict is not None and ("resilience" in status or following != status):
+        following["resilience"] = decided.verdict.status  # by itself it is begun with the next write
     if following != status and (restarts := _restarts(status, first_failures, decided.verdict)):
         following["restarts"] = restarts  # by itself it is not worth a write: where it is not stored that had no end
     if finished(conditions):
