@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from trainmaster.runtime.api import ApiTypeError
-from trainmaster.runtime.api.constants import RESILIENCE_POLICY_ANNOTATION
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, ValidationResult
 from trainmaster.runtime.jobs.constants import (
     ALWAYS,
@@ -54,7 +53,7 @@ def validate_job(kind: JobKind, obj: JsonObject, old: JsonObject | None) -> Vali
         obj: The job as it would be stored.
         old: The one that is stored, when it is an update.
     """
-    if old is not None and (_is_being_deleted(obj) or _validated(obj) == _validated(old)):
+    if old is not None and (_is_being_deleted(obj) or _spec_of(obj) == _spec_of(old)):
         return ValidationResult()
     try:
         with contained():
@@ -125,7 +124,7 @@ def _check_object(job: Job, old: JsonObject | None) -> Iterator[FieldError]:
 
 def _check_resilience(obj: JsonObject) -> Iterator[FieldError | FieldWarning]:
     try:
-        policy = annotated_policy(_annotations(obj))
+        policy = annotated_policy(_mapping(_mapping(obj.get("metadata")).get("annotations")))
     except PolicyInvalid as error:
         path, _, detail = str(error).partition(": ")
         yield FieldError(path, detail, "Forbidden")
@@ -223,15 +222,11 @@ def _is_being_deleted(obj: JsonObject) -> bool:
     return bool(_mapping(obj.get("metadata")).get("deletionTimestamp"))
 
 
-def _validated(obj: JsonObject) -> JsonObject:
-    """Return what is validated: not whether it is suspended, which may change at any time."""
+def _spec_of(obj: JsonObject) -> JsonObject:
+    """Return the spec but for whether it is suspended, which may change at any time."""
     spec = _mapping(obj.get("spec"))
-    policy = {**_mapping(spec.get("runPolicy")), "suspend": None}
-    return {**spec, "runPolicy": policy, ANNOTATION_PATH: _annotations(obj).get(RESILIENCE_POLICY_ANNOTATION)}
-
-
-def _annotations(obj: JsonObject) -> JsonObject:
-    return _mapping(_mapping(obj.get("metadata")).get("annotations"))
+    policy = {name: value for name, value in _mapping(spec.get("runPolicy")).items() if name != "suspend"}
+    return {**{name: value for name, value in spec.items() if name != "runPolicy"}, "runPolicy": policy}
 
 
 def _parsed(kind: JobKind, obj: JsonObject | None) -> Job | None:
