@@ -76,6 +76,8 @@ def test_a_policy_becomes_failure_policies_of_the_jobset_and_its_jobs() -> None:
         pod = spec["template"]
         assert pod["metadata"]["labels"]["trainmaster.dev/resilience"] == "true"
         assert (pod["spec"]["restartPolicy"], pod["spec"]["terminationGracePeriodSeconds"]) == ("Never", 90)
+        [container] = pod["spec"]["containers"]
+        assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
 def test_without_a_policy_all_stays_as_it_is() -> None:

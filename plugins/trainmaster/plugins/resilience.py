@@ -47,8 +47,8 @@ _LATER: Final = (
 )
 
 
-def _no_jobs(_obj: JsonObject) -> Iterable[JobKey]:
-    return ()  # of pods `controller.resilience` hears itself, and of JobSets the jobs that own them
+def _no_jobs(_pod: JsonObject) -> Iterable[JobKey]:
+    return ()  # `controller.resilience` hears of pods itself
 
 
 class Resilience:
@@ -60,7 +60,7 @@ class Resilience:
     def watch_extension(self) -> Iterable[Watch]:
         """The pods of jobs with a policy, and what their JobSets were built for."""
         yield Watch("v1", "Pod", "pods", label_selector=f"{RESILIENCE_LABEL}=true", jobs=_no_jobs, optional=True)
-        yield Watch(JOBSET_API_VERSION, JOBSET_KIND, "jobsets", jobs=_no_jobs, optional=True)
+        yield Watch(JOBSET_API_VERSION, JOBSET_KIND, "jobsets", optional=True)
 
     def applies_to(self, info: Info, job: TrainJob) -> bool:
         """Serve jobs with a policy, and those whose JobSet was built for one."""
@@ -131,6 +131,9 @@ def _prepare_pods(pods: PodSet, built: BuiltPolicy) -> None:
     labels[RESILIENCE_LABEL] = "true"
     if built.attempts:
         labels[ATTEMPTS_BEFORE_LABEL] = str(built.attempts)
+    for container in pods.pod_spec.get("containers") or ():
+        # What it said last tells whether it lost a peer, or failed by itself.
+        container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     if built.policy.grace_period:
         pods.pod_spec["terminationGracePeriodSeconds"] = math.ceil(duration_seconds(built.policy.grace_period))
     if built.avoided:

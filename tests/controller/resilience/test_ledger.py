@@ -41,7 +41,7 @@ class Cluster:
     async def start(self) -> None:
         """Have the JobSet made, and all pods run."""
         await self.world.reconcile()
-        self.status = {"replicatedJobsStatus": [ACTIVE], "restarts": 0, "restartsCountTowardsMax": 0}
+        self.status = {"replicatedJobsStatus": [ACTIVE], "restarts": 0}
         self.world.change("JobSet", status=self.status)
         await self.world.reconcile()
 
@@ -74,7 +74,8 @@ class Cluster:
     async def restart(self, *, counts: bool = True, after: float = 1.0) -> None:
         """Have the JobSet start all pods anew."""
         self.status["restarts"] += 1
-        self.status["restartsCountTowardsMax"] += counts
+        if counts:  # what is zero is absent
+            self.status["restartsCountTowardsMax"] = self.status.get("restartsCountTowardsMax", 0) + 1
         self.world.change("JobSet", status=self.status)
         await self.world.reconcile_after(after)
 
@@ -277,6 +278,15 @@ async def test_a_manager_that_was_away_meanwhile_learns_from_the_pods_that_are_t
     await cluster.start()
     assert cluster.ledger == [(0, "Disrupted", False)]
     assert "Blocked" not in cluster.world.conditions
+
+
+async def test_of_a_job_that_is_complete_all_is_written_down_at_once() -> None:
+    cluster = await started(maxRestarts=3)
+    done = {"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": "done"}
+    cluster.world.change("JobSet", status={**cluster.status, "restarts": 1, "conditions": [done]})
+    await cluster.world.reconcile()
+    assert "Complete" in cluster.world.conditions
+    assert cluster.ledger == [(0, "Unknown", False)]
 
 
 async def test_a_deleted_jobset_comes_back_with_the_budget_that_is_left() -> None:

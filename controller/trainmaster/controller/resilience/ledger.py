@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from trainmaster.controller.conditions import find_condition, stored_status
+from trainmaster.controller.conditions import find_condition, is_true, stored_status
 from trainmaster.controller.diagnosis.conditions import describe
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.controller.redaction import redact
 from trainmaster.controller.resilience.attempts import AttemptFacts
-from trainmaster.runtime.api.constants import JOBSET_FAILED, MAX_RESTARTS_EXCEEDED_REASON
+from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED, MAX_RESTARTS_EXCEEDED_REASON
 from trainmaster.runtime.api.resilience import COUNT, EVENT, FAIL, RESTART, ResiliencePolicy, duration_seconds
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resilience import BuiltPolicy
@@ -125,8 +125,13 @@ def judge(
         return Verdict(stored, ended, replaces=True, hides_end=True)
     kept = {name: value for name, value in stored.items() if name != "replacedJobSet"}
     verdict = Verdict({**kept, "jobSet": uid}, ended)
-    failed = find_condition(stored_status(jobset)["conditions"], JOBSET_FAILED) or {}
+    conditions = stored_status(jobset)["conditions"]
+    failed = find_condition(conditions, JOBSET_FAILED) or {}
     has_failed = failed.get("status") == "True"
+    if is_true(conditions, JOBSET_COMPLETED):
+        # Nothing is left to decide, and nothing is written down later.
+        _write_down(verdict, built, jobset, facts, has_failed=False, waited=PATIENCE, now=now)
+        return verdict
     if not stored:
         # Nothing is decided by a ledger that is not kept.
         verdict.hides_end = has_failed and waited < PATIENCE
@@ -184,7 +189,7 @@ def _write_down(
 ) -> bool:
     """Write down the attempts that have ended; tells whether all are, since pods may tell of the last one yet."""
     status, before = jobset.get("status") or {}, built.attempts
-    counted = status.get("restartsCountTowardsMax", status.get("restarts", 0)) + has_failed
+    counted = status.get("restartsCountTowardsMax", 0) + has_failed
     for number in range(verdict.ended, before + status.get("restarts", 0) + has_failed):
         known = facts(number)
         if known.is_open and waited < PATIENCE:
