@@ -65,6 +65,9 @@ class Runtime:
     torchrun: bool
     """Whether processes are started by torchrun, or by a command that learns their number."""
 
+    restarts: bool = False
+    """Whether it says itself what follows a failure."""
+
 
 def _stem(text: str) -> str:
     stem = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())
@@ -189,11 +192,14 @@ def _trainjob(
         trainer["numProcPerNode"] = processes
     if resources := _resources(options):
         trainer["resourcesPerNode"] = resources
-    policy = orjson.dumps({"maxRestarts": options.retries}).decode()
+    metadata: JsonObject = {"name": name}
+    if options.retries is not None or not runtime.restarts:
+        policy = orjson.dumps({"maxRestarts": options.retries or 0}).decode()
+        metadata["annotations"] = {RESILIENCE_POLICY_ANNOTATION: policy}
     return {
         "apiVersion": API_VERSION,
         "kind": TRAINJOB_KIND,
-        "metadata": {"name": name, "annotations": {RESILIENCE_POLICY_ANNOTATION: policy}},
+        "metadata": metadata,
         "spec": {
             "runtimeRef": {"name": runtime.name, "kind": runtime.kind},
             "trainer": trainer,
