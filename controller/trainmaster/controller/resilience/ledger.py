@@ -23,7 +23,6 @@ from typing import Final, NamedTuple
 from trainmaster.controller.conditions import find_condition, is_true, stored_status
 from trainmaster.controller.diagnosis.conditions import describe
 from trainmaster.controller.kube.clock import time_text
-from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.controller.redaction import redact
 from trainmaster.controller.resilience.attempts import AttemptFacts
 from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED, MAX_RESTARTS_EXCEEDED_REASON
@@ -86,7 +85,8 @@ class Verdict:
     due: float | None = None
     """Seconds until it is to be looked at again."""
 
-    events: list[JobEvent] = field(default_factory=list)
+    events: list[tuple[str, str]] = field(default_factory=list)
+    """Reasons and notes of warnings."""
 
     news: list[JsonObject] = field(default_factory=list)
     """Attempts whose end was found just now."""
@@ -160,7 +160,7 @@ def judge(
         verdict.replaces = verdict.hides_end = True
         verdict.status["replacedJobSet"] = uid
         note = f"all pods are made anew: {_last(verdict.status)['message']}"
-        verdict.events.append(JobEvent(RESTARTED, note, "Warning"))
+        verdict.events.append((RESTARTED, note))
     return verdict
 
 
@@ -271,7 +271,7 @@ def _avoid(verdict: Verdict, policy: ResiliencePolicy, now: datetime) -> bool:
         for name in new:
             valid.append({"name": name, "until": until})
             note = f"node {name} is avoided until {until}: the job failed there {failures[name]} times"
-            verdict.events.append(JobEvent("NodeAvoided", note, "Warning"))
+            verdict.events.append(("NodeAvoided", note))
     if valid:
         status["avoidedNodes"] = valid
     else:

@@ -191,7 +191,7 @@ class TrainJobDecider:
             planned = Plan() if ends else await self._plan(key, observed, fails)
         if verdict is not None:
             planned.verdict = verdict
-            planned.status_events += verdict.events
+            planned.status_events += [JobEvent(reason, note, "Warning") for reason, note in verdict.events]
             planned.look_again(verdict.due)
         planned.report, planned.findings, planned.deadline_exceeded = report, findings, exceeded
         planned.unsupported_runtime = unsupported_runtime(job.spec.runtime_ref)
