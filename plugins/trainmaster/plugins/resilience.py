@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
     ATTEMPTS_BEFORE_LABEL,
-    JOBSET_API_VERSION,
     JOBSET_KIND,
     NODE,
     RESILIENCE_ANNOTATION,
@@ -28,7 +27,6 @@ from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import JobKey, Listers, Watch
-from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.resilience import (
     ANNOTATION_PATH,
     FIELD_PATH,
@@ -58,18 +56,15 @@ class Resilience:
     before = ("jobset",)
 
     def watch_extension(self) -> Iterable[Watch]:
-        """The pods of jobs with a policy, and what their JobSets were built for."""
-        yield Watch("v1", "Pod", "pods", label_selector=f"{RESILIENCE_LABEL}=true", jobs=_no_jobs, optional=True)
-        yield Watch(JOBSET_API_VERSION, JOBSET_KIND, "jobsets", optional=True)
-
-    def applies_to(self, info: Info, job: TrainJob) -> bool:
-        """Serve jobs with a policy, and those whose JobSet was built for one."""
-        return info.resilience_policy is not None or job.status.resilience is not None
+        """The pods of jobs with a policy."""
+        return [Watch("v1", "Pod", "pods", label_selector=f"{RESILIENCE_LABEL}=true", jobs=_no_jobs, optional=True)]
 
     def validate(
         self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
     ) -> Iterator[FieldError | FieldWarning]:
         """Check the policy of the TrainJob, and whether the runtime has one of its own that contradicts it."""
+        if info.resilience_policy is None and job.status.resilience is None:
+            return
         policy, own = info.resilience_policy, job.spec.resilience_policy
         annotated = annotated_policy(job.metadata.annotations)
         path = ANNOTATION_PATH if own is None and annotated is not None else FIELD_PATH
@@ -87,6 +82,8 @@ class Resilience:
 
     def pre_build(self, info: Info, job: TrainJob) -> None:
         """Write the policy into Jobs, pods and the JobSet."""
+        if info.resilience_policy is None and job.status.resilience is None:
+            return
         jobset = _jobset(job, info.listers)
         # Most of a JobSet cannot be changed, also while it is suspended.
         built = _to_build(job, _in_force(info)) if jobset is None else built_policy(jobset)
@@ -119,10 +116,8 @@ def _to_build(job: TrainJob, policy: ResiliencePolicy | None) -> BuiltPolicy | N
 
 def _jobset(job: TrainJob, listers: Listers) -> JsonObject | None:
     """Return the JobSet that a TrainJob has and keeps."""
-    jobset = listers.get(JOBSET_API_VERSION, JOBSET_KIND, job.metadata.namespace, job.metadata.name)
-    if jobset is None or not is_controlled_by(jobset, job) or jobset["metadata"].get("deletionTimestamp"):
-        return None
-    return jobset
+    found = (each for each in listers.workloads(job) if each["kind"] == JOBSET_KIND)
+    return next((each for each in found if not each["metadata"].get("deletionTimestamp")), None)
 
 
 def _prepare_pods(pods: PodSet, built: BuiltPolicy) -> None:

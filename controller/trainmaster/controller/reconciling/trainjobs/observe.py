@@ -163,7 +163,7 @@ def observe(
         for each in deleted_workloads
         if identity_of(each.state) not in workloads
         and is_controlled_by(each.state, job)
-        and each.state["metadata"]["uid"] != replaced
+        and not (replaced and each.state["metadata"]["uid"] == replaced)
     ]
     return Observed(
         job=job,
