@@ -105,7 +105,6 @@ async def test_denials_are_those_of_the_original(requests: Requests) -> None:
     )
 
 
-@pytest.mark.guarantee("H-3")
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_resilience_policy_is_judged_by_its_schema_and_its_sense(requests: Requests) -> None:
     for policy, code, told in (
@@ -125,6 +124,8 @@ async def test_a_resilience_policy_is_judged_by_its_schema_and_its_sense(request
         assert told in "".join((answer.message, *answer.warnings))
 
 
+@pytest.mark.guarantee("H-3")
+@pytest.mark.asyncio(loop_scope="module")
 async def test_times_are_stored_and_kept(requests: Requests) -> None:
     patch = {"manager": "acme.io/a", "trainingRuntimeSpec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
     created = await requests.send("POST", TRAINJOBS, job("stamped", suspend=True, runtimePatches=[patch]))
