@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from support.virtualtime import VirtualClock
 
+from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
@@ -136,11 +137,15 @@ class FakeCluster:
         *,
         uid: str | None = None,
         resource_version: str | None = None,
+        foreground: bool = False,
     ) -> JsonObject:
         self._ask(self.text("delete", resource, name))
         self.deleted.append((name, uid))
         found = self._found(resource, namespace, name)
         _check({"uid": uid, "resourceVersion": resource_version}, found)
+        if foreground:  # until what it owns is gone
+            going = {**found["metadata"], "deletionTimestamp": time_text(self.clock.now())}
+            return self.store({**found, "metadata": going})
         if self.lagging:
             del self.server[resource.kind, self.key(namespace, name)]
         else:

@@ -34,6 +34,7 @@ from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
 from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.status import only_counters
+from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.controller.resources import (
     CLUSTER_TRAINING_RUNTIMES,
     JOBSETS,
@@ -104,6 +105,7 @@ class World(FakeCluster):
             clock=self.clock,
         )
         stores = {kind: (self.resources[kind], store) for kind, store in self.stores.items()}
+        self.resilience = Resilience(self.clock, self.trainjobs)
         self.decider = TrainJobDecider(
             api_reader=self,
             trainjobs=self.trainjobs,
@@ -115,6 +117,7 @@ class World(FakeCluster):
             clock=self.clock,
             deleted_workloads=self.deleted_workloads,
             diagnosis=self.diagnosis,
+            resilience=self.resilience,
         )
         self.reconciler = Reconciler(
             self.decider,
@@ -206,6 +209,15 @@ class World(FakeCluster):
         kind = (change.new or change.old or {}).get("kind")
         waits = kind == JOBSETS.kind and self.decider.may_wait([KEY], change)
         return self.reconciler.seconds_to_counters(KEY) if waits else 0.0
+
+    def show_pod(self, pod: JsonObject, *, is_gone: bool = False, initial: bool = False) -> None:
+        """Have the watch of pods with a resilience policy tell of one."""
+        record = pod["metadata"]["uid"], "1", b"", ()
+        change = (
+            Delta(object_key(pod), record, None, old=pod) if is_gone else Delta(object_key(pod), None, record, new=pod)
+        )
+        change.initial = initial
+        self.resilience.attempts.on_pod_event(change)
 
     def show_as(self, key: str, kind: str) -> JsonObject:
         """Have the cache show an object of ours under another name too, and return it."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 from trainmaster.controller.last_words import exceptions
 from trainmaster.runtime.api.constants import (
     ANCESTORS,
+    ATTEMPTS_BEFORE_LABEL,
     COMPLETION_INDEX_ANNOTATION,
     LAUNCHER,
     NODE,
@@ -232,9 +233,10 @@ def container_statuses(pod: JsonObject) -> list[JsonObject]:
 
 
 def restart_attempt(pod: JsonObject) -> int:
-    """Return how often the whole workload had been started anew before this pod of it."""
-    attempt = (pod["metadata"].get("labels") or {}).get(RESTART_ATTEMPT_LABEL, "0")
-    return int(attempt) if attempt.isdecimal() else 0
+    """Return how often the whole workload had been started anew before this pod of it, its JobSet or a new one."""
+    labels = pod["metadata"].get("labels") or {}
+    attempt, before = labels.get(RESTART_ATTEMPT_LABEL, "0"), labels.get(ATTEMPTS_BEFORE_LABEL, "0")
+    return sum(int(each) for each in (attempt, before) if each.isdecimal())
 
 
 def restarts_of(pods: Iterable[JsonObject], told: str = "") -> int:

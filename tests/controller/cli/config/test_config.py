@@ -197,7 +197,7 @@ plugins:
         "config.yaml:10:5: warning: plugins.options.trainjobstatus: no effect: the feature gate TrainJobStatus is off",
         (
             "config.yaml:11:5: error: plugins.options.somebodys: no such plugin is installed here (there are: claims, "
-            "coscheduling, flux, jax, jobset, mpi, plainml, slices, torch, trainjobstatus, ...)"
+            "coscheduling, flux, jax, jobset, mpi, plainml, resilience, slices, torch, ...)"
         ),
     ]
 

@@ -183,7 +183,7 @@ async def test_every_attempt_has_its_log(mine: Team, tmp_path: Path) -> None:
     script += f"while ! [ {came} ]; do sleep 0.05; done; [ $n = 1 ]"
     again = mine.manifest("again", script, nodes=2)
     again["spec"]["trainer"]["numProcPerNode"] = 2
-    again["metadata"]["annotations"] = {"trainmaster.dev/backoff-limit": "1"}
+    again["metadata"]["annotations"] = {"trainmaster.dev/resilience-policy": '{"maxRestarts": 1}'}
     await mine.client.create(TRAINJOBS, again)
     await mine.condition("again", "Complete")
     assert (await mine.cli("logs", "again", code=0)).out == "attempt 1 of 0\n"

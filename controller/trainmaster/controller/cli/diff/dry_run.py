@@ -236,7 +236,7 @@ class DryRun:
         listers = LiveListers(self._client, self._rest_mapper, self._framework.watches(), self._changed)
         while True:
             observed = observe(job, merged, listers)
-            planned = plan(observed, self._framework, deadline_exceeded=False, now=datetime.now(UTC))
+            planned = plan(observed, self._framework, fails=False, now=datetime.now(UTC))
             if not await listers.fetch():
                 break
         return await self._applied(planned)

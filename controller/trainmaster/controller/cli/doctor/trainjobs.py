@@ -126,7 +126,7 @@ def _plan(
         report = framework.status(job, listers)
         # As for the reconciler: nothing is built for a job that ends now.
         ends = report is not None and finished(report.conditions) and not job.is_finished
-        planned = Plan() if ends else plan(observed, framework, deadline_exceeded=exceeded, now=now)
+        planned = Plan() if ends else plan(observed, framework, fails=exceeded, now=now)
     except (ApiTypeError, ObjectUnreadable, PluginFailed) as error:
         found.problems[name] = f"it cannot be read: {error}"
         if not _is_told(raw, str(error)):

@@ -135,6 +135,8 @@ def _neglected(view: JobView) -> Evidence | None:
         if view.jobsets is None or BLOCKED in view.conditions:
             return None
         for jobset in view.jobsets:
+            if jobset["metadata"].get("deletionTimestamp"):
+                continue  # a new one takes its place
             for name, condition in true_conditions(jobset).items():
                 since = condition_since(condition)
                 if name in (JOBSET_COMPLETED, JOBSET_FAILED) and _is_old(since, view.now):

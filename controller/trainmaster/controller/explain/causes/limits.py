@@ -102,6 +102,8 @@ def backoff_limit_exceeded(view: JobView) -> Iterator[Finding]:
     where = "backoffLimit of the Jobs or failurePolicy.maxRestarts in the runtime"
     if view.is_made_by_run:
         where = "--retries of trainmaster run"
+    elif view.status.get("resilience"):
+        where = "maxRestarts of its resilience policy"
     elif not view.is_trainjob:
         where = "spec.runPolicy.backoffLimit, or choose a restartPolicy that restarts"
     advice = (

@@ -154,6 +154,25 @@ async def test_what_is_imported_decides() -> None:
         assert told.startswith(f"train.py: {launcher} on 2 nodes, runtime {name} (it imports ")
 
 
+@pytest.mark.parametrize("said", ["resiliencePolicy", "failurePolicy", None])
+@pytest.mark.parametrize("retries", [None, 0, 3])
+async def test_a_runtime_that_says_what_follows_a_failure_is_overridden_only_if_asked(
+    client: KubeClient, tmp_path: Path, said: str | None, retries: int | None
+) -> None:
+    obj = runtime("resilient", {})
+    if said is not None:
+        holder = obj["spec"] if said == "resiliencePolicy" else obj["spec"]["template"]["spec"]
+        holder[said] = {"maxRestarts": 2}
+    await client.create(CLUSTER_TRAINING_RUNTIMES, obj)
+    found, _ = await find(client, runtime="resilient")
+    program = Program(title="train.py", name="train", entry=("train.py",), directory=tmp_path, imports=Imports())
+    files = collect_files(tmp_path, needed=(), made={"train.py": "pass\n"})
+    *_, job = copied(program, Options(env={}, retries=retries), "a-job", found, files)
+    annotation = {"trainmaster.dev/resilience-policy": f'{{"maxRestarts":{retries or 0}}}'}
+    expected = None if said is not None and retries is None else annotation
+    assert job["metadata"].get("annotations") == expected
+
+
 async def test_a_runtime_of_ones_own_is_taken_as_it_is_unless_it_has_a_launcher(client: KubeClient) -> None:
     await client.create(CLUSTER_TRAINING_RUNTIMES, runtime("shared", {"torch": {}}, job="trains"))
     mine = runtime("mine", {}) | {"kind": "TrainingRuntime"}

@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import orjson
+
 from trainmaster.controller.cli.run.script.files import Files
 from trainmaster.controller.cli.run.script.options import AUTO, Options, ProgramError
 from trainmaster.controller.cli.run.script.program import Program
 from trainmaster.controller.job_fields import MADE_BY_RUN
-from trainmaster.runtime.api.constants import API_VERSION, BACKOFF_LIMIT_ANNOTATION, NODE, TRAINJOB_KIND
+from trainmaster.runtime.api.constants import API_VERSION, NODE, RESILIENCE_POLICY_ANNOTATION, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 
@@ -62,6 +64,9 @@ class Runtime:
 
     torchrun: bool
     """Whether processes are started by torchrun, or by a command that learns their number."""
+
+    restarts: bool = False
+    """Whether it says itself what follows a failure."""
 
 
 def _stem(text: str) -> str:
@@ -187,14 +192,14 @@ def _trainjob(
         trainer["numProcPerNode"] = processes
     if resources := _resources(options):
         trainer["resourcesPerNode"] = resources
+    metadata: JsonObject = {"name": name, "labels": MADE_BY_RUN}
+    if options.retries is not None or not runtime.restarts:
+        policy = orjson.dumps({"maxRestarts": options.retries or 0}).decode()
+        metadata["annotations"] = {RESILIENCE_POLICY_ANNOTATION: policy}
     return {
         "apiVersion": API_VERSION,
         "kind": TRAINJOB_KIND,
-        "metadata": {
-            "name": name,
-            "labels": MADE_BY_RUN,
-            "annotations": {BACKOFF_LIMIT_ANNOTATION: str(options.retries)},
-        },
+        "metadata": metadata,
         "spec": {
             "runtimeRef": {"name": runtime.name, "kind": runtime.kind},
             "trainer": trainer,
