@@ -266,8 +266,11 @@ async def test_of_an_attempt_that_nobody_saw_the_jobset_knows_whether_it_is_char
     assert cluster.last["message"] == "nobody saw why: its pods were gone when the manager looked"
 
 
+@pytest.mark.defect("B27")
 async def test_a_manager_that_was_away_meanwhile_learns_from_the_pods_that_are_there() -> None:
-    cluster = await started(maxRestarts=0)
+    """Of a JobSet that was to be replaced it is known why it is gone, whatever its time to live."""
+    cluster = Cluster({"maxRestarts": 0}, ttlSecondsAfterFinished=0)
+    await cluster.start()
     cluster.world.restart()
     cluster.evict(1)
     cluster.crash(0, message=GLOO, at=8)
