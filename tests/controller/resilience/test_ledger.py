@@ -190,6 +190,22 @@ async def test_attempts_are_numbered_on_over_jobsets() -> None:
     assert cluster.job_status["restarts"] == 3
 
 
+async def test_a_node_that_is_given_up_late_takes_back_what_was_charged_for_it() -> None:
+    """Ranks that lose a dead node crash in seconds; the cluster waits for it for minutes."""
+    cluster = await started(maxRestarts=1)
+    lost = cluster.pod(1, conditions=[EVICTED | {"reason": "DeletionByTaintManager", "message": "node is gone"}])
+    cluster.crash(0, message=GLOO, at=3)
+    await cluster.restart()
+    await cluster.world.reconcile_after(3)
+    assert cluster.ledger == [(0, "Failed", True)]
+    cluster.world.show_pod(lost)
+    cluster.crash(0)
+    await cluster.fail()
+    assert cluster.ledger == [(0, "Disrupted", False), (1, "Failed", True)]
+    assert cluster.job_status["resilience"]["chargedRestarts"] == 1
+    assert cluster.is_replaced
+
+
 async def test_disruptions_count_where_the_policy_says_so() -> None:
     cluster = await started(maxRestarts=0, disruptions="Count")
     cluster.evict()
@@ -266,8 +282,11 @@ async def test_of_an_attempt_that_nobody_saw_the_jobset_knows_whether_it_is_char
     assert cluster.last["message"] == "nobody saw why: its pods were gone when the manager looked"
 
 
+@pytest.mark.defect("B27")
 async def test_a_manager_that_was_away_meanwhile_learns_from_the_pods_that_are_there() -> None:
-    cluster = await started(maxRestarts=0)
+    """Of a JobSet that was to be replaced it is known why it is gone, whatever its time to live."""
+    cluster = Cluster({"maxRestarts": 0}, ttlSecondsAfterFinished=0)
+    await cluster.start()
     cluster.world.restart()
     cluster.evict(1)
     cluster.crash(0, message=GLOO, at=8)

@@ -24,7 +24,7 @@ from trainmaster.controller.conditions import find_condition, is_true, stored_st
 from trainmaster.controller.diagnosis.conditions import describe
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.redaction import redact
-from trainmaster.controller.resilience.attempts import AttemptFacts
+from trainmaster.controller.resilience.attempts import AttemptFacts, Disruption
 from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED, MAX_RESTARTS_EXCEEDED_REASON
 from trainmaster.runtime.api.resilience import COUNT, EVENT, FAIL, RESTART, ResiliencePolicy, duration_seconds
 from trainmaster.runtime.jsontree import JsonObject
@@ -188,6 +188,7 @@ def _write_down(
     now: datetime,
 ) -> bool:
     """Write down the attempts that have ended; tells whether all are, since pods may tell of the last one yet."""
+    _amend(verdict, built.policy, facts)
     status, before = jobset.get("status") or {}, built.attempts
     counted = status.get("restartsCountTowardsMax", 0) + has_failed
     for number in range(verdict.ended, before + status.get("restarts", 0) + has_failed):
@@ -200,6 +201,25 @@ def _write_down(
     return True
 
 
+def _amend(verdict: Verdict, policy: ResiliencePolicy, facts: Callable[[int], AttemptFacts]) -> None:
+    """Take back what was charged for a node that was lost: its peers crash first, and the cluster gives it up late."""
+    attempts: list[JsonObject] = list(verdict.status.get("attempts") or ())
+    for position, attempt in enumerate(attempts):
+        known = facts(attempt["number"])
+        if attempt["reason"] != FAILED or known.disruption is None or not known.disruption.is_certain:
+            continue
+        if known.is_disrupted and policy.disruptions != COUNT:
+            attempts[position] = {"number": attempt["number"], **_disrupted(known.disruption, policy)}
+            verdict.status["attempts"] = attempts
+            verdict.status["chargedRestarts"] = max(verdict.status.get("chargedRestarts", 0) - 1, 0)
+
+
+def _disrupted(disruption: Disruption, policy: ResiliencePolicy) -> JsonObject:
+    text = f"pod {disruption.pod} was taken away from node {disruption.node or 'unknown'}: {disruption.text}"
+    attempt = {"reason": DISRUPTED, "message": redact(text)[:_LONGEST], "pod": disruption.pod, "node": disruption.node}
+    return {**attempt, "endedAt": disruption.at, "charged": policy.disruptions == COUNT}
+
+
 def _attempt(
     facts: AttemptFacts, policy: ResiliencePolicy, jobset: JsonObject, *, by_jobset: bool, now: datetime
 ) -> JsonObject:
@@ -207,9 +227,7 @@ def _attempt(
     if disruption is not None and not disruption.is_certain and _has_deadline(jobset):
         disruption = None  # perhaps its Job took too long
     if disruption is not None and facts.is_disrupted:
-        text = f"pod {disruption.pod} was taken away from node {disruption.node or 'unknown'}: {disruption.text}"
-        attempt = {"reason": DISRUPTED, "message": text, "pod": disruption.pod, "node": disruption.node}
-        return {**attempt, "endedAt": disruption.at, "charged": policy.disruptions == COUNT}
+        return _disrupted(disruption, policy)
     if failure is None:
         text = "nobody saw why: its pods were gone when the manager looked"
         return {"reason": UNKNOWN, "message": text, "endedAt": time_text(now), "charged": by_jobset}

@@ -51,6 +51,16 @@ def test_a_deadline_of_a_job_of_the_runtime_or_of_kubeflow_org_is_one_too() -> N
     assert "spec.runPolicy.activeDeadlineSeconds" in of_v1.what_next[1]
 
 
+def test_the_limit_of_a_resilience_policy_is_named_as_such() -> None:
+    told = "it failed 2 times, maxRestarts is 1: nobody saw why: its pods were gone when the manager looked"
+    failed = trainjob(condition("Failed", "MaxRestartsExceeded", told, since=60))
+    failed["status"]["resilience"] = {"chargedRestarts": 2}
+    (found,) = explain(view(failed, jobsets=[], pods=[])).findings
+    assert found.cause is Cause.BACKOFF_LIMIT_EXCEEDED
+    assert found.evidence[0].text == f"MaxRestartsExceeded: {told}"
+    assert found.what_next[1] == "if restarts are to be expected, raise maxRestarts of its resilience policy"
+
+
 def test_a_limit_of_restarts_says_which_one_it_was() -> None:
     failed = condition("Failed", "FailedJobs", "jobset failed due to one or more job failures", since=60)
     reason = condition("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit", since=59)
