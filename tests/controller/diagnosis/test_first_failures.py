@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.failing_pods import FAILURE, SECOND
 
 from trainmaster.controller.container_failures import ContainerFailure
-from trainmaster.controller.diagnosis.conditions import (
+from trainmaster.controller.diagnosis.first_failures import (
     ATTEMPTS,
     FirstFailures,
     describe,

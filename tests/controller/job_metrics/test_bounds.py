@@ -17,7 +17,7 @@ from support.observed_jobs import ObservedJobs, condition, training_job
 from support.series import series
 
 from trainmaster.controller.container_failures import ContainerFailure
-from trainmaster.controller.diagnosis.conditions import FirstFailures
+from trainmaster.controller.diagnosis.first_failures import FirstFailures
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.job_metrics.jobs_by_state import STATES, JobStates
 from trainmaster.controller.job_metrics.trainjob_facts import (

@@ -32,8 +32,8 @@ from typing import Final, NamedTuple
 import structlog
 
 from trainmaster.controller.conditions import CONTAINER_FAILED, WAITING, find_condition, is_true, stored_status
-from trainmaster.controller.diagnosis.conditions import FirstFailures, read_condition, waiting_condition
 from trainmaster.controller.diagnosis.counts import Counts, counts_of, fails, is_ready, lacks_pods, stuck
+from trainmaster.controller.diagnosis.first_failures import FirstFailures, read_condition
 from trainmaster.controller.diagnosis.reading import (
     PodFailures,
     Unread,
@@ -43,6 +43,7 @@ from trainmaster.controller.diagnosis.reading import (
     read_refused_pods,
     replaced,
 )
+from trainmaster.controller.diagnosis.waiting import waiting_condition
 from trainmaster.controller.explain.explanation import PATIENCE
 from trainmaster.controller.explain.findings import Event
 from trainmaster.controller.kube.cache.store import StoreReader

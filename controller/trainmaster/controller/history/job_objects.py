@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from trainmaster.controller.conditions import CONTAINER_FAILED
-from trainmaster.controller.explain.conditions import cause_of, exit_code_of
+from trainmaster.controller.explain.condition_causes import cause_of, exit_code_of
 from trainmaster.controller.history.record import FAILED, SUCCEEDED, JobRecord, Sample, TimelineEntry, bounded, gone
 from trainmaster.controller.job_fields import JobFields, PodSet, conditions_of, mapping, number, text
 from trainmaster.runtime.api.constants import JOBSET_KIND, NODE

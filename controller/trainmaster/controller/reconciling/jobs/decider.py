@@ -38,7 +38,7 @@ from trainmaster.controller.reconciling.problems import EVENT_ACTION, Problem
 from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.controller.redaction import redact
 from trainmaster.metrics.jobs import JobsMetrics
-from trainmaster.runtime.jobs.conditions import Conditions
+from trainmaster.runtime.jobs.condition_list import Conditions
 from trainmaster.runtime.jobs.constants import FAILED, MANAGED_BY_TRAINING_OPERATOR, REPLICA_TYPE_LABEL, SUCCEEDED
 from trainmaster.runtime.jobs.defaulting import parse_job
 from trainmaster.runtime.jobs.interface import Job, JobKind, contained

@@ -21,7 +21,7 @@ from trainmaster.controller.conditions import (
     set_condition,
 )
 from trainmaster.controller.container_failures import restarts_of
-from trainmaster.controller.diagnosis.conditions import FirstFailures
+from trainmaster.controller.diagnosis.first_failures import FirstFailures
 from trainmaster.controller.job_fields import PRECEDENCE, number
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
