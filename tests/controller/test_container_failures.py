@@ -117,6 +117,7 @@ def test_codes_of_signals_have_a_meaning() -> None:
     for code, meaning in ((137, "SIGKILL"), (139, "SIGSEGV"), (135, "SIGBUS")):
         assert meaning in meaning_of(code)
     assert (meaning_of(1), meaning_of(-9)) == ("", "")
+    assert meaning_of(137, "OOMKilled") == "it needed more memory than its limit"
 
 
 _texts = st.sampled_from(["", "Error", "CrashLoopBackOff", "ContainerCreating", "\0\u2028", "x" * 5000])

@@ -116,7 +116,7 @@ class Tenants:
         return observe(parse_trainjob(raw), raw, listers, deleted_workloads=deleted)
 
     def plan(self, name: str, framework: Framework) -> Plan:
-        return plan(self.observe(name), framework, deadline_exceeded=False, now=NOW)
+        return plan(self.observe(name), framework, fails=False, now=NOW)
 
     def everything(self) -> bytes:
         """All that anybody could know of both, and decide about them."""
@@ -157,7 +157,7 @@ def test_nothing_that_a_plugin_does_to_an_argument_is_seen_by_anybody_else(phase
         known = known_of(observed, old)
         with contextlib.suppress(PluginFailed):
             framework.status(observed.job, observed.listers.with_objects([tenants.deleted]))
-        plan(observed, framework, deadline_exceeded=False, now=NOW)
+        plan(observed, framework, fails=False, now=NOW)
         validate_trainjob(raw, old, framework=framework, listers=observed.listers)
         assert plugin.ran
         assert known_of(observed, old) == known

@@ -38,6 +38,7 @@ TEAM = "team"
 CACHED = (
     *("trainjobs", "trainingruntimes", "clustertrainingruntimes", "configmaps", "jobsets"),
     *("podgroups", "limitranges", "runtimeclasses", "priorityclasses", "resourceclaims", "resourceclaimtemplates"),
+    "pods",
 )
 
 

@@ -13,6 +13,7 @@ from trainmaster.plugins.jax import JAX
 from trainmaster.plugins.jobset import JobSet
 from trainmaster.plugins.mpi import MPI
 from trainmaster.plugins.plainml import PlainML
+from trainmaster.plugins.resilience import Resilience
 from trainmaster.plugins.slices import Slices
 from trainmaster.plugins.torch import Torch
 from trainmaster.plugins.trainjobstatus import TrainJobStatus
@@ -54,6 +55,15 @@ class TestJAX(PluginConformance):
     plugin = JAX
     runtime = {"mlPolicy": {"numNodes": 2, "jax": {}}}
     jobs = JOBS
+
+
+class TestResilience(PluginConformance):
+    plugin = Resilience
+    runtime = {
+        "mlPolicy": {"numNodes": 2, "torch": {}},
+        "resiliencePolicy": {"maxRestarts": 3, "exitCodes": {"retry": [75]}, "gracePeriod": "90s"},
+    }
+    jobs = (*JOBS, {"resiliencePolicy": {"disruptions": "Count"}})
 
 
 class TestXGBoost(PluginConformance):

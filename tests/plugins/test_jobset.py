@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from support.objects import replicated_job, runtime_object, trainjob, trainjob_object
-from support.resolutions import FRAMEWORK, FakeListers, job_spec, jobset
+from support.resolutions import FRAMEWORK, FakeListers
 from support.validation import patch, pods, validate
 
-from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import owner_reference
 
@@ -114,44 +113,3 @@ def test_a_jobset_condition_that_lacks_something_still_ends_the_job() -> None:
     assert report.jobs_status == [
         {"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0}
     ]
-
-
-@pytest.mark.parametrize(
-    ("of_runtime", "limit", "expected"),
-    [
-        (None, "0", None),
-        (None, "3", {"maxRestarts": 3}),
-        ({"maxRestarts": 5, "restartStrategy": "BlockingRecreate"}, "0", {"maxRestarts": 0}),
-    ],
-)
-def test_a_trainjob_says_how_often_it_is_started_anew(
-    of_runtime: JsonObject | None, limit: str, expected: JsonObject | None
-) -> None:
-    """The first failure of a pod ends its Job, and the JobSet counts: two pods that end together count once."""
-    trainer = replicated_job()
-    trainer["template"]["spec"]["backoffLimit"] = 7
-    trainer["template"]["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
-    raw = runtime_object(trainer)
-    raw["spec"]["template"]["spec"] |= {"failurePolicy": of_runtime} if of_runtime else {}
-    of = parse_runtime(raw)
-    said = trainjob_object()
-    said["metadata"]["annotations"] = {"trainmaster.dev/backoff-limit": limit}
-    built = jobset(parse_trainjob(said), of)
-    spec = job_spec(built)
-    assert (spec["backoffLimit"], spec["template"]["spec"]["restartPolicy"]) == (0, "Never")
-    assert built["spec"].get("failurePolicy") == ({**(of_runtime or {}), **expected} if expected else None)
-
-    silent = jobset(parse_trainjob(trainjob_object()), of)
-    spec = job_spec(silent)
-    assert (spec["backoffLimit"], spec["template"]["spec"]["restartPolicy"]) == (7, "OnFailure")
-    assert silent["spec"].get("failurePolicy") == of_runtime
-
-
-@pytest.mark.parametrize("limit", ["", "-1", "1.5", "many", "1000000", "\u0663"])
-def test_a_number_of_failures_that_is_none_is_refused(limit: str) -> None:
-    job = trainjob_object()
-    job["metadata"]["annotations"] = {"trainmaster.dev/backoff-limit": limit}
-    result = validate(job, RUNTIME)
-    assert not result.allowed
-    assert "metadata.annotations[trainmaster.dev/backoff-limit]: Invalid value" in result.message
-    assert "must be a whole number from 0 to 999999" in result.message

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.multislice import SlicesInvalid, hosts_per_slice
-from trainmaster.runtime.podspec import upsert_env, upsert_ports, upsert_volume_mounts, upsert_volumes
+from trainmaster.runtime.podspec import upsert_env, upsert_ports
 from trainmaster.runtime.resource_requirements import accelerator_count, gpu_count
 
 
@@ -46,15 +46,6 @@ def test_the_first_match_is_replaced_in_place_and_what_is_new_comes_last() -> No
         {"name": "A", "value": "2"},
         {"name": "C", "value": "4"},
     ]
-
-
-def test_mounts_match_by_path_and_volumes_by_name() -> None:
-    container: JsonObject = {"volumeMounts": [{"name": "a", "mountPath": "/a"}]}
-    upsert_volume_mounts(container, [{"name": "b", "mountPath": "/a"}])
-    assert container["volumeMounts"] == [{"name": "b", "mountPath": "/a"}]
-    pods: JsonObject = {"volumes": [{"name": "a", "emptyDir": {}}]}
-    upsert_volumes(pods, [{"name": "a", "secret": {}}])
-    assert pods["volumes"] == [{"name": "a", "secret": {}}]
 
 
 def test_ports_match_by_name_or_by_number_and_protocol() -> None:

@@ -202,15 +202,6 @@ def test_variables_of_the_trainjob_are_spelled_out() -> None:
     assert container(result, 1)["env"] == [{"name": "Z"}, *spelled]
 
 
-def test_endpoints_name_every_pod_in_rank_order() -> None:
-    on = runtime(replicated_job("aux", ancestor=None, replicas=2), replicated_job(), policy={"numNodes": 2})
-    info = resolve(trainjob(), on, FRAMEWORK).info
-    assert [list(pods.endpoints) for pods in info.pod_sets] == [
-        ["demo-aux-0-0.demo", "demo-aux-1-0.demo"],
-        ["demo-node-0-0.demo", "demo-node-0-1.demo"],
-    ]
-
-
 def test_a_huge_number_of_nodes_costs_nothing() -> None:
     """numNodes is any 32-bit number; whether so many pods can be is for JobSet to say, in words."""
     info = resolve(trainjob(trainer={"numNodes": 2**31 - 1}), runtime(), FRAMEWORK).info

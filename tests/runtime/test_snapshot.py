@@ -28,13 +28,6 @@ def snapshot(text: str | None = None) -> JsonObject:
     return build_snapshot(trainjob(), encode_runtime(runtime_object(policy={"torch": {}})) if text is None else text)
 
 
-def test_a_snapshot_round_trips() -> None:
-    decoded = decode_snapshot(snapshot(), trainjob())
-    assert (decoded.kind, decoded.metadata.name) == ("TrainingRuntime", "rt")
-    assert decoded.spec.ml_policy is not None
-    assert decoded.spec.ml_policy.torch is not None
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9).map(float) | st.text(max_size=20),
     lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=8), below, max_size=3),

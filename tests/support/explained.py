@@ -7,25 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from support.commands import trainmaster
+from support.job_faces import agreed, explanation
 from support.stack import Stack
 from support.training import runtime, until
 
-from trainmaster.controller.cli.doctor import command
+from trainmaster.controller.cli.doctor.checks import look
 from trainmaster.controller.configuration import Configuration, complete, parse_configuration
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
-
-
-async def explanation(home: Path, name: str, namespace: str = "default") -> JsonObject:
-    """What the command says of a job, as JSON."""
-    done = await trainmaster("explain", name, "--namespace", namespace, "--output", "json", cwd=home)
-    assert done.code == 0, done.err
-    said: JsonObject = json.loads(done.out)
-    return said
 
 
 async def explained(
@@ -52,33 +44,7 @@ async def explained(
     except TimeoutError:
         shown = json.dumps({"state": last.get("state"), "causes": last.get("causes")}, indent=1)
         raise AssertionError(f"{cause} with {words} is not among the first {among}: {shown}") from None
-    await _told_alike(home, name, namespace)
-    return last
-
-
-async def _told_alike(home: Path, name: str, namespace: str) -> None:
-    """Wait until tables say of a job what explain says: its state, its restarts, and no cause that it does not know.
-
-    They look at less, so the first cause may be another one or none.
-    """
-    told: dict[str, Any] = {}
-
-    async def agree() -> bool:
-        said = await explanation(home, name, namespace)
-        told["explain"] = said["state"]["name"], str(said["restarts"]), [each["cause"] for each in said["causes"]]
-        listed = (await trainmaster("list", "-n", namespace, cwd=home)).out.splitlines()[1:]
-        cells = [cells for cells in map(str.split, listed) if cells[1] == said["job"]["name"]]
-        shown = json.loads((await trainmaster("top", "--once", "-o", "json", "-n", namespace, cwd=home)).out)
-        rows = [each for each in shown["jobs"] if each["name"] == said["job"]["name"]]
-        told["list"] = [(each[2], each[5], each[3].strip("-")) for each in cells]
-        told["top"] = [(each["state"], str(each["restarts"]), each["cause"] or "") for each in rows]
-        state, restarts, causes = told["explain"]
-        return all(each[:2] == (state, restarts) and each[2] in ("", *causes) for each in told["list"] + told["top"])
-
-    try:
-        await until(agree)
-    except TimeoutError:
-        raise AssertionError(f"{name} is in different states, for different causes or restarts: {told}") from None
+    return await agreed(home, name, namespace)
 
 
 def says(finding: JsonObject, *words: str) -> bool:
@@ -127,7 +93,7 @@ async def findings(
     """What it tells about a cluster with a configuration: `status: message; what next`, by check."""
     given = configuration or parse_configuration({**HEAD, "leaderElection": {"leaderElect": True}, **sections})
     effective = complete(given)
-    lines = await command.look(access or stack.access, effective, _framework(), namespace=namespace)
+    lines = await look(access or stack.access, effective, _framework(), namespace=namespace)
     found: dict[str, list[str]] = {}
     for line in lines:
         what_next = f"; {line.what_next}" if line.what_next else ""

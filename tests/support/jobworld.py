@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import Any, Self, cast
 
+from support.fakecluster import FakeCluster
 from support.virtualtime import VirtualClock
-from support.world import applied_by
 
 from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, KubeError, NotFound, TransportError
+from trainmaster.controller.kube.rest.errors import TransportError
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values, strip_foreign_objects
@@ -67,11 +67,11 @@ def job_object(
     }
 
 
-class JobWorld:
-    """The server has what was put or written; the caches show it at once, unless they lag."""
+class JobWorld(FakeCluster):
+    """One job, `team/demo`, with what belongs to it; the server has objects by name."""
 
     def __init__(self, job: JsonObject, *, gang: str = "", clock: VirtualClock | None = None) -> None:
-        self.clock = clock or VirtualClock()
+        super().__init__(clock or VirtualClock())
         self.kind = KINDS[job["kind"]]
         self.resource = job_resource(self.kind)
         self._scheduler = gang_scheduler(gang)
@@ -91,22 +91,10 @@ class JobWorld:
             SERVICES.kind: self.stores.services,
             **{kind: other.store for (_, kind), other in others.items()},
         }
-        self.server: dict[tuple[str, str], JsonObject] = {}
-        """What the server has, by kind and name."""
-
-        self.requests: list[str] = []
-        """The writes, and what else was asked, in order."""
-
-        self.events: list[str] = []
-        self.refusals: dict[str, KubeError] = {}
-        """What the server answers to a request, by the text that `requests` has of it."""
-
         self._lost: dict[str, bool] = {}
         """Requests whose next answer is lost, and whether the server performs them."""
 
-        self.lagging = False
         self.planner: Executor | None = None
-        self._version = 100
         self.restart()
         self.put(job)
 
@@ -197,10 +185,10 @@ class JobWorld:
 
     def put(self, *objects: JsonObject) -> None:
         for obj in objects:
-            self._store(obj)
+            self.store({**obj, "metadata": {"namespace": "team", **obj["metadata"]}})
 
     def patch_spec(self, **fields: Any) -> None:
-        self._store({**self.job, "spec": {**self.job["spec"], **fields}})
+        self.store({**self.job, "spec": {**self.job["spec"], **fields}})
 
     def run(self, *names: str) -> None:
         """Have the kubelet run pods; by default all."""
@@ -217,7 +205,7 @@ class JobWorld:
         pod["status"] = {"phase": phase, "containerStatuses": [container]}
         if deleting:
             pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        self._store(pod)
+        self.store(pod)
 
     def remove(self, kind: str, *names: str) -> None:
         for name in names:
@@ -230,20 +218,9 @@ class JobWorld:
         """Have the caches show what the server has."""
         self.lagging = False
         for obj in self.server.values():
-            self._show(obj)
+            self.show(obj)
 
-    def _store(self, obj: JsonObject) -> JsonObject:
-        self._version += 1
-        stored: JsonObject = copy_tree(obj)
-        stored["metadata"].setdefault("namespace", "team")
-        stored["metadata"]["resourceVersion"] = str(self._version)
-        stored["metadata"].setdefault("uid", f"uid-of-{self._version}")
-        self.server[stored["kind"], stored["metadata"]["name"]] = stored
-        if not self.lagging:
-            self._show(stored)
-        return cast("JsonObject", copy_tree(stored))
-
-    def _show(self, obj: JsonObject) -> None:
+    def show(self, obj: JsonObject) -> None:
         kind, shown = obj["kind"], copy_tree(obj)
         if kind != self.kind.kind:
             ours = strip_foreign_objects((self.kind.group, self.kind.kind))
@@ -256,80 +233,24 @@ class JobWorld:
 
     # The client and the recorder
 
-    def event(self, regarding: JsonObject, *, type: str, reason: str, action: str, note: str) -> None:  # noqa: A002
+    def event(self, regarding: JsonObject, *, note: str, **arguments: Any) -> None:
         assert regarding["metadata"]["name"] == "demo"
-        assert action
-        self.events.append(f"{type} {reason}: {note}")
+        assert arguments["action"]
+        super().event(regarding, note=f"{arguments['type']} {arguments['reason']}: {note}")
 
-    async def get(
-        self, resource: Resource, namespace: str | None, name: str, *, metadata_only: bool = False
-    ) -> JsonObject:
-        self._ask(f"get {resource.kind} {name}")
-        found = self.server.get((resource.kind, name))
-        if found is None:
-            raise NotFound(status=404)
-        assert namespace == "team"
-        return cast("JsonObject", copy_tree({"metadata": found["metadata"]} if metadata_only else found))
+    def key(self, namespace: str | None, name: str) -> str:
+        return name
 
-    async def create(self, resource: Resource, obj: JsonObject, *, field_manager: str) -> JsonObject:
-        assert field_manager == "trainer"
-        name = obj["metadata"]["name"]
-        self._ask(f"create {resource.kind} {name}")
-        if (resource.kind, name) in self.server:
-            message = f'{resource.plural} "{name}" already exists'
-            raise AlreadyExists(status=409, reason="AlreadyExists", message=message)
-        return self._store({**obj, **({"status": {"phase": "Pending"}} if resource == PODS else {})})
+    def text(self, verb: str, resource: Resource, name: str) -> str:
+        return f"{verb} {resource.kind} {name}"
 
-    async def apply(self, resource: Resource, obj: JsonObject, *, field_manager: str) -> JsonObject:
-        name = obj["metadata"]["name"]
-        self._ask(f"apply {resource.kind} {name}")
-        old = self.server.get((resource.kind, name))
-        if old is not None and obj["metadata"].get("uid") != old["metadata"]["uid"]:
-            raise Conflict(status=409, reason="Conflict")
-        kept = {"managedFields": [applied_by(field_manager, obj)]}
-        if old is not None:
-            kept["uid"] = old["metadata"]["uid"]
-        return self._store({**(old or {}), **obj, "metadata": {**obj["metadata"], **kept}})
-
-    async def patch_status(
-        self, resource: Resource, namespace: str, name: str, patch: JsonObject, *, field_manager: str
-    ) -> tuple[JsonObject, str]:
-        assert (resource, namespace, field_manager) == (self.resource, "team", "trainer")
-        self._ask("patch status")
-        old = self.server.get((resource.kind, name))
-        if old is None:
-            raise NotFound(status=404)
-        if any(old["metadata"][field] != value for field, value in patch["metadata"].items()):
-            raise Conflict(status=409, reason="Conflict")
+    async def patch_status(self, *arguments: Any, **options: Any) -> tuple[JsonObject, str]:
         if self._lost.get("patch status") is False:
+            self.requests.append("patch status")
             self._lose("patch status")
-        answer = self._store({**old, "status": _merged(old.get("status") or {}, patch["status"])})
+        answer = await super().patch_status(*arguments, **options)
         self._lose("patch status")
-        return answer["status"], answer["metadata"]["resourceVersion"]
-
-    async def delete(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        *,
-        uid: str | None = None,
-        resource_version: str | None = None,
-    ) -> JsonObject:
-        self._ask(f"delete {resource.kind} {name}")
-        found = self.server.get((resource.kind, name))
-        if found is None:
-            raise NotFound(status=404)
-        seen = found["metadata"]
-        expected = {"uid": uid or seen["uid"], "resourceVersion": resource_version or seen["resourceVersion"]}
-        if any(seen[field] != value for field, value in expected.items()):
-            raise Conflict(status=409, reason="Conflict")
-        assert namespace == "team"
-        if self.lagging:
-            del self.server[resource.kind, name]
-        else:
-            self.remove(resource.kind, name)
-        return {}
+        return answer
 
     def lose_answer(self, request: str, *, performed: bool) -> None:
         """Have the connection end before the next answer to a request, which the server performs or not."""
@@ -339,28 +260,11 @@ class JobWorld:
         if self._lost.pop(request, None) is not None:
             raise TransportError("the connection was closed")
 
-    def _ask(self, request: str) -> None:
-        self.requests.append(request)
-        if request in self.refusals:
-            raise self.refusals[request]
-
 
 def _indexed(store: Store | None = None) -> Store:
     store = Store() if store is None else store
     store.add_indexer(OWNER_INDEX, owner_values)
     return store
-
-
-def _merged(old: JsonObject, patch: JsonObject) -> JsonObject:
-    merged = dict(old)
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        elif isinstance(value, dict) and isinstance(merged.get(key), dict):
-            merged[key] = _merged(merged[key], value)
-        else:
-            merged[key] = value
-    return merged
 
 
 def requests_of(world: JobWorld, verb: str) -> Iterable[str]:

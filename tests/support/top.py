@@ -50,9 +50,8 @@ def top_job(
         wanted=2,
         restarts=restarts,
         created=ago(age),
-        started=ago(age),
+        began=ago(age),
         ended=None if ended is None else ago(ended),
-        goes_on=not has_ended,
         progress=None if percentage is None and remaining is None else Progress(percentage, remaining, {"loss": "0.5"}),
     )
     return TopJob(row, Trouble(trouble, f"because of {trouble}") if trouble else None, name)

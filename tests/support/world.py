@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
+from support.fakecluster import FakeCluster
 from support.objects import runtime_object, trainjob_object
 from support.virtualtime import VirtualClock
 
@@ -14,7 +15,7 @@ from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import ApiError, Conflict, KubeError, NotFound, ServerError
+from trainmaster.controller.kube.rest.errors import ApiError, KubeError, ServerError
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, Resource
 from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, WorkQueue
 from trainmaster.controller.plugins.guard import PluginGuard
@@ -33,6 +34,7 @@ from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
 from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.status import only_counters
+from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.controller.resources import (
     CLUSTER_TRAINING_RUNTIMES,
     JOBSETS,
@@ -46,34 +48,19 @@ from trainmaster.runtime.jsontree import JsonObject, copy_tree
 KEY = "team/demo"
 
 
-def applied_by(manager: str, obj: JsonObject) -> JsonObject:
-    """The entry in the managedFields of an object for who applied it, where every list is atomic."""
-    fields = _fields_of({name: value for name, value in obj.items() if name not in {"apiVersion", "kind"}})
-    for name in ("name", "namespace", "uid", "resourceVersion"):
-        fields["f:metadata"].pop(f"f:{name}", None)
-    return {"manager": manager, "operation": "Apply", "apiVersion": obj["apiVersion"], "fieldsV1": fields}
-
-
-def _fields_of(value: Any) -> JsonObject:
-    return {f"f:{name}": _fields_of(below) for name, below in value.items()} if isinstance(value, dict) else {}
-
-
 JOBSET_COMPLETED = {
     "conditions": [{"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": "done"}],
     "replicatedJobsStatus": [{"name": "node", "succeeded": 1}],
 }
 
 
-class World:
-    """One TrainJob, `team/demo`, and everything around it.
-
-    The server has what was put or written; the caches show it at once, unless they lag.
-    """
+class World(FakeCluster):
+    """One TrainJob, `team/demo`, and everything around it."""
 
     def __init__(
         self, *plugins: Any, guard: PluginGuard | None = None, failure_policies: Mapping[str, str] | None = None
     ) -> None:
-        self.clock = VirtualClock()
+        super().__init__(VirtualClock())
         kinds = (TRAINJOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, CONFIGMAPS, JOBSETS, NAMESPACES)
         self.framework = Framework([*load_plugins(), *plugins], guard=guard, failure_policies=failure_policies)
         self._plugin_threads = PluginThreads("planner", skips=self.framework.skips)
@@ -85,16 +72,6 @@ class World:
         for kind in self.workloads:
             self.stores[kind].add_indexer(OWNER_INDEX, owner_values)
         self.trainjobs = self.stores[TRAINJOBS.api_version, TRAINJOBS.kind]
-        self.server: dict[tuple[str, str], JsonObject] = {}
-        """What the server has, by kind and key."""
-
-        self.requests: list[str] = []
-        self.applied: list[JsonObject] = []
-        self.patches: list[JsonObject] = []
-        self.deleted: list[tuple[str, str | None]] = []
-        """Names and UIDs of what was deleted."""
-
-        self.events: list[str] = []
         self.cluster_events: list[JsonObject] = []
         """What others recorded of the JobSet."""
 
@@ -102,17 +79,15 @@ class World:
         """What the server answers to whoever reads them, if it refuses."""
 
         self.pods: list[JsonObject] = []
+        self.pods_version = "0"
+        """As of which resource version they are read."""
+
         self.unreadable_pods: KubeError | None = None
         """What the server answers to whoever reads them, if it refuses."""
 
         self.refusal: KubeError | None = None
         """What the server answers to each apply, if it refuses."""
 
-        self.lagging = False
-        self.on_write: Callable[[JsonObject], None] = lambda obj: None
-        """What somebody else does when something was written."""
-
-        self._version = 100
         self._guarded = guard is not None
         self.queue = WorkQueue(clock=self.clock)
         self.restart()
@@ -130,6 +105,7 @@ class World:
             clock=self.clock,
         )
         stores = {kind: (self.resources[kind], store) for kind, store in self.stores.items()}
+        self.resilience = Resilience(self.clock, self.trainjobs)
         self.decider = TrainJobDecider(
             api_reader=self,
             trainjobs=self.trainjobs,
@@ -141,6 +117,7 @@ class World:
             clock=self.clock,
             deleted_workloads=self.deleted_workloads,
             diagnosis=self.diagnosis,
+            resilience=self.resilience,
         )
         self.reconciler = Reconciler(
             self.decider,
@@ -233,6 +210,15 @@ class World:
         waits = kind == JOBSETS.kind and self.decider.may_wait([KEY], change)
         return self.reconciler.seconds_to_counters(KEY) if waits else 0.0
 
+    def show_pod(self, pod: JsonObject, *, is_gone: bool = False, initial: bool = False) -> None:
+        """Have the watch of pods with a resilience policy tell of one."""
+        record = pod["metadata"]["uid"], "1", b"", ()
+        change = (
+            Delta(object_key(pod), record, None, old=pod) if is_gone else Delta(object_key(pod), None, record, new=pod)
+        )
+        change.initial = initial
+        self.resilience.attempts.on_pod_event(change)
+
     def show_as(self, key: str, kind: str) -> JsonObject:
         """Have the cache show an object of ours under another name too, and return it."""
         obj = self.find(kind)
@@ -253,33 +239,12 @@ class World:
         looked_at = obj["kind"] == TRAINJOBS.kind or (obj["apiVersion"], obj["kind"]) in self.workloads
         self.reconciler.echoes.add(KEY, change.version, anew=not looked_at, delay=self._delay_of(change))
 
-    def store(self, obj: JsonObject) -> JsonObject:
-        """Have the server store an object under a new version; the caches see it unless they lag."""
-        self._version += 1
-        stored: JsonObject = copy_tree(obj)
-        stored["metadata"]["resourceVersion"] = str(self._version)
-        stored["metadata"].setdefault("uid", f"uid-of-{self._version}")
-        self.server[stored["kind"], object_key(stored)] = stored
-        if not self.lagging:
-            self.show(stored)
-        return cast("JsonObject", copy_tree(stored))
-
     @property
     def conditions(self) -> dict[str, JsonObject]:
         status = self.find("TrainJob").get("status") or {}
         return {condition.get("type", ""): condition for condition in status.get("conditions") or []}
 
     # The client
-
-    async def get(
-        self, resource: Resource, namespace: str | None, name: str, *, metadata_only: bool = False
-    ) -> JsonObject:
-        self.requests.append(f"get {resource.kind}")
-        found = self.server.get((resource.kind, f"{namespace}/{name}" if namespace else name))
-        if found is None:
-            raise NotFound(status=404)
-        shown = {"metadata": found["metadata"]} if metadata_only else found
-        return cast("JsonObject", copy_tree(shown))
 
     async def list(
         self,
@@ -299,89 +264,18 @@ class World:
                 raise self.unreadable_pods
             start = int(continue_token or 0)
             more = {"continue": str(start + limit)} if start + limit < len(self.pods) else {}
-            return {"items": copy_tree(self.pods[start : start + limit]), "metadata": more}
+            metadata = {"resourceVersion": self.pods_version, **more}
+            return {"items": copy_tree(self.pods[start : start + limit]), "metadata": metadata}
         assert (resource.kind, namespace, limit) == ("Event", "team", 20)
         self.requests.append(f"list {resource.kind} {field_selector}")
         if self.unreadable_events is not None:
             raise self.unreadable_events
         return {"items": copy_tree(self.cluster_events)}
 
-    async def apply(self, resource: Resource, obj: JsonObject, *, field_manager: str) -> JsonObject:
-        assert field_manager == "trainer"
-        self.requests.append(f"apply {obj['kind']}")
-        if self.refusal is not None:
+    def _ask(self, request: str) -> None:
+        super()._ask(request)
+        if self.refusal is not None and request.startswith("apply "):
             raise self.refusal
-        self.applied.append(obj)
-        old = self.server.get((obj["kind"], object_key(obj)))
-        if old is None:
-            # Whatever version is asked for: that is what makes an apply one that only creates.
-            self._check({"uid": obj["metadata"].get("uid")}, {"metadata": {}})
-            old = {"metadata": {}}
-        else:
-            self._check(obj["metadata"], old)
-        # Enough of server-side apply for these tests: what we send replaces what there is, but for who and since when.
-        kept = {name: old["metadata"][name] for name in ("uid",) if name in old["metadata"]}
-        others = [entry for entry in old["metadata"].get("managedFields", ()) if entry["manager"] != field_manager]
-        kept["managedFields"] = [*others, applied_by(field_manager, obj)]
-        status = {"status": old["status"]} if "status" in old else {}
-        answer = self.store({**obj, **status, "metadata": obj["metadata"] | kept})
-        self.on_write(answer)
-        return answer
-
-    async def patch(
-        self, resource: Resource, namespace: str, name: str, patch: JsonObject, *, field_manager: str
-    ) -> JsonObject:
-        """Merge fields into the spec of an object."""
-        self.requests.append(f"patch {resource.kind}")
-        old = self.find(resource.kind, name)
-        self._check(patch["metadata"], old)
-        return self.store({**old, "spec": {**old["spec"], **patch["spec"]}})
-
-    async def patch_status(
-        self, resource: Resource, namespace: str, name: str, patch: JsonObject, *, field_manager: str
-    ) -> tuple[JsonObject, str]:
-        assert (resource.kind, field_manager) == ("TrainJob", "trainer")
-        self.requests.append("patch status")
-        self.patches.append(patch)
-        old = self.find("TrainJob", name)
-        assert {"uid", "resourceVersion"} == patch["metadata"].keys()
-        self._check(patch["metadata"], old)
-        status = {} if patch["status"] is None else (old.get("status") or {}) | patch["status"]
-        answer = self.store({**old, "status": {key: value for key, value in status.items() if value is not None}})
-        self.on_write(answer)
-        return answer["status"], answer["metadata"]["resourceVersion"]
-
-    async def delete(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        *,
-        uid: str | None = None,
-        resource_version: str | None = None,
-    ) -> JsonObject:
-        self.requests.append(f"delete {resource.kind}")
-        self.deleted.append((name, uid))
-        found = self.server.get((resource.kind, f"{namespace}/{name}"))
-        if found is None:
-            raise NotFound(status=404)
-        self._check({"uid": uid, "resourceVersion": resource_version}, found)
-        if self.lagging:
-            del self.server[resource.kind, f"{namespace}/{name}"]
-        else:
-            self.remove(resource.kind, name)
-        return found
-
-    def _check(self, preconditions: JsonObject, obj: JsonObject) -> None:
-        for field in ("uid", "resourceVersion"):
-            wanted = preconditions.get(field)
-            if wanted is not None and wanted != obj["metadata"].get(field):
-                raise Conflict(status=409, reason="Conflict", message=f"{field} is not {wanted}")
-
-    # The recorder
-
-    def event(self, regarding: JsonObject, *, note: str, **arguments: Any) -> None:
-        self.events.append(note)
 
 
 def refused(message: str) -> ApiError:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from trainmaster.controller.last_words import exceptions
 from trainmaster.runtime.api.constants import (
     ANCESTORS,
+    ATTEMPTS_BEFORE_LABEL,
     COMPLETION_INDEX_ANNOTATION,
     LAUNCHER,
     NODE,
@@ -78,6 +79,9 @@ TAKEN_AWAY: Final = frozenset({"DeadlineExceeded", "Evicted", "NodeLost", "Preem
 NOT_STARTED: Final = 128
 """The exit code that kubelets write for a container that could not be started."""
 
+_REASONS: Final = {OOM_KILLED: "it needed more memory than its limit", STATUS_UNKNOWN: "nobody saw how it ended"}
+"""What reasons mean that kubelets give; they know more than the exit code tells."""
+
 _INITIALIZERS: Final = frozenset(ANCESTORS) - {TRAINER_ANCESTOR}
 
 
@@ -116,6 +120,9 @@ class ContainerFailure:
 
     memory_limit: str = ""
     """The limit of its memory; empty if it has none."""
+
+    tells_log: bool = False
+    """Whether its message is the end of its log, so that it wrote nothing where that is empty."""
 
     superseded: bool = field(default=False, compare=False)
     """Whether the container has been started again since."""
@@ -213,6 +220,7 @@ def _failure(pod: JsonObject, container: str, **known: Any) -> ContainerFailure:
         replicated_job=replicated_job,
         ranks=None if (node := rank_of(pod)) is None else ranks_of(pod, node),
         is_initial=bool(initial) or replicated_job in _INITIALIZERS,
+        tells_log=found.get("terminationMessagePolicy") == "FallbackToLogsOnError",
         memory_limit=str(((found.get("resources") or {}).get("limits") or {}).get("memory") or ""),
         **known,
     )
@@ -225,9 +233,10 @@ def container_statuses(pod: JsonObject) -> list[JsonObject]:
 
 
 def restart_attempt(pod: JsonObject) -> int:
-    """Return how often the whole workload had been started anew before this pod of it."""
-    attempt = (pod["metadata"].get("labels") or {}).get(RESTART_ATTEMPT_LABEL, "0")
-    return int(attempt) if attempt.isdecimal() else 0
+    """Return how often the whole workload had been started anew before this pod of it, its JobSet or a new one."""
+    labels = pod["metadata"].get("labels") or {}
+    attempt, before = labels.get(RESTART_ATTEMPT_LABEL, "0"), labels.get(ATTEMPTS_BEFORE_LABEL, "0")
+    return sum(int(each) for each in (attempt, before) if each.isdecimal())
 
 
 def restarts_of(pods: Iterable[JsonObject], told: str = "") -> int:
@@ -311,6 +320,12 @@ def node_of_replica(pod: JsonObject, *, has_master: bool) -> int | None:
     return int(index) + has_master if kind == WORKER.lower() and index.isdecimal() else None
 
 
+def is_launcher(pod: JsonObject) -> bool:
+    """Whether a pod starts the ranks of MPI, which print to it."""
+    labels = pod["metadata"].get("labels") or {}
+    return LAUNCHER in {labels.get(REPLICATED_JOB_LABEL), str(labels.get(REPLICA_TYPE_LABEL)).lower()}
+
+
 def log_container(pod: JsonObject) -> str:
     """Return the container of a pod that trains, and whose log counts."""
     names: list[str] = [container["name"] for container in pod["spec"]["containers"]]
@@ -341,11 +356,13 @@ def node_title(node: int, ranks: range | None) -> str:
     return f"rank {ranks.start}" if len(ranks) == 1 else f"node {node} (ranks {ranks.start}-{ranks[-1]})"
 
 
-def meaning_of(exit_code: int) -> str:
-    """Say what an exit code means beyond failure; empty if nobody can know.
+def meaning_of(exit_code: int, reason: str = "") -> str:
+    """Say what the reason of a container means, or else its exit code beyond failure; empty if nobody can know.
 
     Codes above 128 are how shells and container runtimes write the number of a signal.
     """
+    if reason in _REASONS:
+        return _REASONS[reason]
     if exit_code in _MEANINGS:
         return _MEANINGS[exit_code]
     try:

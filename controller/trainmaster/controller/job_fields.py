@@ -19,6 +19,9 @@ from trainmaster.runtime.jsontree import JsonObject
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """A job that has it is suspended and resumed by Kueue."""
 
+MADE_BY_RUN: Final = {"app.kubernetes.io/managed-by": "trainmaster-run"}
+"""The label of what `trainmaster run` makes of a program: nobody has written a manifest."""
+
 PRECEDENCE: Final = (
     COMPLETE, SUCCEEDED, FAILED, BLOCKED, SUSPENDED, CONTAINER_FAILED, RESTARTING, WAITING, RUNNING, CREATED,
     PLUGIN_SKIPPED,
@@ -95,6 +98,11 @@ class JobFields:
         return text(self.metadata.get("uid"))
 
     @property
+    def is_made_by_run(self) -> bool:
+        """Whether `trainmaster run` made it of a program, so that options say what fields say of others."""
+        return MADE_BY_RUN.items() <= mapping(self.metadata.get("labels")).items()
+
+    @property
     def is_terminating(self) -> bool:
         """Whether the server was asked to delete it, which may take its time."""
         return bool(self.metadata.get("deletionTimestamp"))
@@ -129,6 +137,14 @@ class JobFields:
         """How it ended: the type of that condition; None while it may still run."""
         conditions = self.conditions
         return next((each for each in ENDS if each in conditions), None)
+
+    @property
+    def began(self) -> str:
+        """Since when it may run, RFC 3339: its creation, or the end of its last suspension."""
+        resumed = next(
+            (each for each in conditions_of(self.object) if (each["type"], each["status"]) == (SUSPENDED, "False")), {}
+        )
+        return text(resumed.get("lastTransitionTime")) or text(self.metadata.get("creationTimestamp"))
 
     @property
     def ended(self) -> str:

@@ -14,7 +14,6 @@ from trainmaster.runtime.api import Initializer, InitializerSource, Trainer, Tra
 from trainmaster.runtime.api.constants import (
     ANCESTOR_LABEL,
     ANCESTORS,
-    BACKOFF_LIMIT_ANNOTATION,
     COMPLETE,
     DATASET_INITIALIZER,
     FAILED,
@@ -43,9 +42,6 @@ _CONDITION_OF = {JOBSET_COMPLETED: COMPLETE, JOBSET_FAILED: FAILED}
 _CONDITION_FIELDS = ("status", "reason", "message", "lastTransitionTime", "observedGeneration")
 _JOB_COUNTS = ("ready", "succeeded", "failed", "active", "suspended")
 
-_LONGEST_LIMIT: Final = 6
-"""Digits of a number of restarts, which fits into the field of a JobSet."""
-
 _CACHE_SCHEME: Final = "cache://"
 _WORKSPACE: Final = "/workspace"
 """Where the initializers of Kubeflow write, and what they fetched is read."""
@@ -67,7 +63,6 @@ class JobSet:
         self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
     ) -> Iterator[FieldError | FieldWarning]:
         """Check what the TrainJob asks of the ReplicatedJobs of its runtime."""
-        yield from _check_backoff_limit(job)
         yield from _check_initializers(info, job)
         yield from _check_patch_targets(info, job)
         yield from _check_inactive(job, old, listers)
@@ -76,14 +71,8 @@ class JobSet:
         """Write counts into the Job templates and list the host names of all pods."""
         name = job.metadata.name
         subdomain = info.subdomain(name)
-        backoff_limit = _backoff_limit(job)
         for pods in info.pod_sets:
             job_spec = pods.job_template["spec"]
-            if backoff_limit is not None:
-                # One pod that fails ends its Job at once, and the JobSet starts all pods anew: those that lose their
-                # peer fail as well, and that is no failure of its own.
-                job_spec["backoffLimit"] = 0
-                pods.pod_spec["restartPolicy"] = "Never"
             if not info.works_through(pods):
                 job_spec["completions"] = pods.count
             job_spec["parallelism"] = pods.count
@@ -107,9 +96,6 @@ class JobSet:
         if info.annotations:
             metadata["annotations"] = info.annotations
         spec = {**info.template, "suspend": job.spec.suspend}
-        backoff_limit, policy = _backoff_limit(job), info.template.get("failurePolicy")
-        if backoff_limit or (backoff_limit is not None and policy):
-            spec["failurePolicy"] = {**(policy or {}), "maxRestarts": backoff_limit}
         jobset = {"apiVersion": JOBSET_API_VERSION, "kind": JOBSET_KIND, "metadata": metadata, "spec": spec}
         yield Desired(jobset, ApplyWhen.SUSPENDED)
 
@@ -130,19 +116,6 @@ class JobSet:
             for entry in status.get("replicatedJobsStatus") or []
         ]
         return StatusReport(conditions=conditions, jobs_status=jobs)
-
-
-def _backoff_limit(job: TrainJob) -> int | None:
-    """Return how often the job may fail and be started anew, if the TrainJob says so."""
-    said = job.metadata.annotations.get(BACKOFF_LIMIT_ANNOTATION, "")
-    return int(said) if said.isdecimal() and said.isascii() and len(said) <= _LONGEST_LIMIT else None
-
-
-def _check_backoff_limit(job: TrainJob) -> Iterator[FieldError]:
-    said = job.metadata.annotations.get(BACKOFF_LIMIT_ANNOTATION)
-    if said is not None and _backoff_limit(job) is None:
-        path = f"metadata.annotations[{BACKOFF_LIMIT_ANNOTATION}]"
-        yield FieldError(path, f"must be a whole number from 0 to {10**_LONGEST_LIMIT - 1}", value=said)
 
 
 def _copied(condition: JsonObject) -> JsonObject:

@@ -15,6 +15,7 @@ import orjson
 
 from trainmaster.runtime.api import MLPolicy, PodGroupPolicy
 from trainmaster.runtime.api.constants import ANCESTOR_LABEL, NODE, TRAINER_ANCESTOR
+from trainmaster.runtime.api.resilience import ResiliencePolicy
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers
 from trainmaster.runtime.resource_requirements import gpu_count
@@ -128,6 +129,9 @@ class Info:
 
     pod_group_policy: PodGroupPolicy | None
     """The runtime's; None if it has none."""
+
+    resilience_policy: ResiliencePolicy | None
+    """That of the TrainJob, laid over the runtime's; None if neither has one."""
 
     template: JsonObject
     """The JobSetSpec with all runtime patches merged in."""

@@ -30,10 +30,11 @@ def warn_of_metadata(obj: JsonObject, *, instead: str) -> Iterator[FieldWarning]
         obj: The job.
         instead: The field with the metadata of its pods.
     """
-    metadata = obj.get("metadata") or {}
+    metadata = obj.get("metadata")
     for field in ("labels", "annotations"):
+        given = metadata.get(field) if isinstance(metadata, dict) else None
         for name in _READ_ON_PODS:
-            if name in (metadata.get(field) or {}):
+            if isinstance(given, dict) and name in given:
                 detail = f"has no effect here: it is read on pods; write it in {instead}.{field}"
                 yield FieldWarning(f"metadata.{field}[{name}]", detail)
 

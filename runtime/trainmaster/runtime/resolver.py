@@ -39,6 +39,7 @@ from trainmaster.runtime.info import Info, PodSet, ancestor_of
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers
 from trainmaster.runtime.multislice import effective_replicas
+from trainmaster.runtime.resilience import PolicyInvalid, policy_of_trainjob
 from trainmaster.runtime.resource_claims import add_claims, with_whole_claims
 from trainmaster.runtime.resource_requirements import merge_resources
 from trainmaster.runtime.strategicpatch import jobset_spec, strategic_merge_patches
@@ -129,6 +130,10 @@ def new_info(
     # Copies, all of it: the runtime is shared by all TrainJobs that are made from it, and plugins change what they get.
     patches = _templates(job.spec.runtime_patches)
     info = _merged(runtime, patches, listers)
+    try:
+        info.resilience_policy = policy_of_trainjob(job, runtime)
+    except PolicyInvalid as error:
+        raise JobInvalid(str(error)) from error
     if tracer is not None:
         _trace_patches(job, runtime, patches, tracer)
     for setting, merge in (("resourcesPerNode", _merge_trainer_resources), ("resourceClaimsPerNode", add_claims)):
@@ -154,6 +159,7 @@ def _merged(
         annotations=annotations,
         ml_policy=_copied(spec.ml_policy),
         pod_group_policy=_copied(spec.pod_group_policy),
+        resilience_policy=None,
         template=template,
         _runtime_text=runtime_text,
         pod_sets=[_pod_set(replicated_job, spec.ml_policy) for replicated_job in template.get("replicatedJobs") or []],

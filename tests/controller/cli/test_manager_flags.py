@@ -19,7 +19,7 @@ from support.plugins import Counting
 
 from trainmaster.controller.cli import manager
 from trainmaster.controller.cli import manager as command
-from trainmaster.controller.cli.manager import (
+from trainmaster.controller.cli.config.flags import (
     add_training_operator_flags,
     notices_of_flags,
     overrides_of_environment,

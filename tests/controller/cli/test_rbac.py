@@ -121,7 +121,7 @@ def test_roles_for_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture
     assert subjects == 2 * [{"kind": "ServiceAccount", "name": "me", "namespace": "team"}]
     assert not resources(roles) & {"secrets", "podgroups", "limitranges", "tokenreviews"}
     rules = [rule for role in roles for rule in role.get("rules", ()) if "pods" in rule["resources"]]
-    assert [rule["verbs"] for rule in rules] == [["list"]], "they are read when a TrainJob fails, and no more"
+    assert [rule["verbs"] for rule in rules] == [["list", "watch"]], "watched are those of a resilience policy alone"
     assert resources(roles) >= {"jobsets", "configmaps", "leases"}
 
 

@@ -77,8 +77,14 @@ _SLOW = _CLIENT | {"aiohttp", "cryptography", "kubernetes_asyncio", "opentelemet
         (["render", "--help"], {"orjson", "pydantic", "yaml"}),
         (["validate", "--help"], {"orjson", "pydantic", "yaml"}),
         *(([command, "--help"], _CLIENT) for command in ("run", "list", "attach", "logs", "explain", "restart")),
-        (["rbac", "--help"], _CLIENT | {"pydantic"}),
-        *(([command, "--help"], _CLIENT | {"cryptography", "pydantic"}) for command in ("doctor", "support-bundle")),
+        *(
+            ([command, "--help"], _CLIENT - {"httptools", "tenacity"} | {"pydantic"})
+            for command in ("config", "plugins", "rbac")
+        ),
+        *(
+            ([command, "--help"], {"asyncio", "orjson", "structlog", "yaml"})
+            for command in ("diff", "doctor", "support-bundle")
+        ),
     ],
 )
 def test_a_command_loads_nothing_that_another_one_needs(arguments: list[str], allowed: set[str]) -> None:

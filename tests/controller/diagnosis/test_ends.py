@@ -54,14 +54,6 @@ async def failed_unhurriedly() -> UnhurriedWorld:
     return world
 
 
-async def test_an_end_is_told_with_what_is_found_in_time() -> None:
-    world = await failed_unhurriedly()
-    await world.diagnose()
-    await world.reconcile()
-    assert world.conditions["Failed"]["message"] == f"{FAILED['message']}; {TOLD}"
-    assert world.diagnosis.next_due(KEY) is None
-
-
 async def test_a_finding_that_comes_late_completes_the_end_once() -> None:
     world = await failed_unhurriedly()
     await world.clock.advance(HELD)

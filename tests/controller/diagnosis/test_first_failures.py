@@ -53,6 +53,7 @@ def noted(first_failures: FirstFailures, *failures: ContainerFailure) -> list[st
             replace(NAN, message=""),
             f"rank 1 {WHERE} exit code 1; with terminationMessagePolicy: FallbackToLogsOnError its last lines would",
         ),
+        (replace(NAN, message="", tells_log=True), f"rank 1 {WHERE} exit code 1"),
         (
             replace(LOST, rank=1, ranks=NAN.ranks, pod=NAN.pod),
             f"rank 1 {WHERE} exit code 1 (it lost another rank): gloo: Connection closed",
@@ -74,6 +75,7 @@ def noted(first_failures: FirstFailures, *failures: ContainerFailure) -> list[st
         "unseen",
         "start",
         "unsaid",
+        "silent",
         "lost",
         "one",
         "two",

@@ -24,7 +24,6 @@ ALL = [running(rank, started=10) for rank in range(NODES)]
 
 
 def test_a_job_that_runs_or_is_new_or_complete_has_no_findings() -> None:
-    # A job that runs has no findings.
     found = explain(view(jobsets=[jobset()], jobs=[job()], pods=ALL, events=[], pod_groups=[], leases=[]))
     assert (found.state.state, list(found.findings), list(found.overcome)) == (State.RUNNING, [], [])
     # A job that has just been created has none either.
@@ -79,7 +78,6 @@ def test_a_job_that_is_deleted_and_held_says_by_what() -> None:
 
 
 def test_the_container_that_failed_first_in_the_last_attempt_is_shown_with_its_last_lines() -> None:
-    # The container that failed first in the last attempt is shown with its last lines.
     earlier = pod(3, containers=[container_status(terminated(1, at=5))], phase="Failed")
     first = pod(1, containers=[container_status(terminated(3, at=40))], phase="Failed", attempt=1)
     follows = pod(2, containers=[container_status(terminated(1, at=41))], phase="Failed", attempt=1)
@@ -87,7 +85,7 @@ def test_the_container_that_failed_first_in_the_last_attempt_is_shown_with_its_l
     logs = {(first["metadata"]["uid"], "node"): lines}
     found = explain(view(jobsets=[jobset()], pods=[follows, earlier, first], logs=logs)).failed_container
     assert found is not None
-    assert (found.role, found.failure.exit_code, list(found.lines)) == ("rank 1", 3, lines)
+    assert (found.pod, found.failure.exit_code, list(found.lines)) == (first, 3, lines)
     # The termination message stands in for a log that nobody read.
     ended = container_status(BACKING_OFF, last=terminated(1, message="one\ntwo"), restarts=3)
     found = explain(view(jobsets=[jobset()], pods=[pod(0, containers=[ended], phase="Running")])).failed_container
@@ -249,7 +247,6 @@ def test_a_limit_of_restarts_comes_after_whatever_used_it_up() -> None:
 
 
 def test_what_happened_later_explains_nothing_and_of_two_the_earlier_one_explains_the_other() -> None:
-    # What happened later explains nothing.
     assert causes(finding(Cause.OUT_OF_MEMORY, since=90), finding(Cause.CONTAINER_FAILED, since=20)) == [
         Cause.CONTAINER_FAILED,
         Cause.OUT_OF_MEMORY,
@@ -274,7 +271,6 @@ def test_the_surer_one_comes_first_and_then_the_earlier_one() -> None:
 
 
 def test_what_several_finders_say_of_one_cause_is_put_together_within_bounds() -> None:
-    # What several finders say of one cause is put together.
     quota = finding(Cause.QUOTA_EXCEEDED, Certainty.LIKELY, 9, "the quota says so")
     queue = finding(Cause.QUOTA_EXCEEDED, Certainty.CERTAIN, 20, "the queue says so")
     (merged,) = ranked([quota, queue])

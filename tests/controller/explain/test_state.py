@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.failing_pods import BACKING_OFF, container_status, pod, terminated
+from support.failing_pods import BACKING_OFF, RUNNING, container_status, pod, terminated
 from support.job_views import (
     NODES,
     at,
@@ -164,9 +164,24 @@ def test_failures_restarts_and_suspensions_are_told() -> None:
             pods=[pod(1, containers=[failing], phase="Running"), running(0, attempt=1, created=40, started=41)],
         )
     )
-    assert (20, "rank 1: container node ends with exit code 137 (OOMKilled)") in told
+    assert (20, "rank 1: container node ends with exit code 137 (OOMKilled), restart 1") in told
     assert (40, "1 pod of attempt 1 is created") in told
     assert (50, "it is resumed") in told
+
+
+def test_what_is_not_known_of_pods_is_told_too() -> None:
+    """Of pods that are gone only an embedded cluster tells, and of earlier starts of a container nobody."""
+    gone = pod(0, terminated(1, at=20), phase="Failed")
+    looping = container_status(RUNNING, last=terminated(), restarts=3)
+    failed = trainjob(condition("Failed", since=60))
+    known: Any = {"jobsets": [jobset(nodes=2)], "pods": [pod(1, containers=[looping], phase="Running")]}
+    told = texts(view(failed, **known))
+    assert (1, "1 pod is started again") in told
+    assert told[-1] == (300, "of 1 pod nothing is known any more: deleted by now, or never created")
+    told = texts(view(failed, **known, former_pods=[gone]))
+    assert (0, "2 pods are created") in told
+    assert (20, "rank 0: container node ends with exit code 1") in told
+    assert told[-1][0] == 60
 
 
 def test_warnings_that_repeat_are_told_once() -> None:

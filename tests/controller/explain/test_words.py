@@ -13,13 +13,15 @@ from support.job_views import condition, jobset, moment, pending, pytorchjob, ru
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.cli.explain.text import lines_of, to_json
+from trainmaster.controller.cli.history.tables import duration
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.jobs.rows import rows_of
+from trainmaster.controller.cli.jobs.rows import human_duration, rows_of
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.state import WORDS
 from trainmaster.controller.history.job_objects import record_of
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.web.jobs import Jobs
@@ -99,6 +101,20 @@ def test_what_has_ended_keeps_its_word_in_the_history() -> None:
     assert record_of(trainjob(condition("Failed"))).state == "Failed"
 
 
+def test_list_and_history_tell_the_same_duration_whatever_restarts_there_were() -> None:
+    """A pod tells of its last runs only, and goes when its job does."""
+    ended = condition("Complete", since=90)
+    resumed = condition("Suspended", status="False", since=30)
+    for conditions, seconds in (([ended], 90), ([resumed, ended], 60)):
+        job = trainjob(*conditions)
+        for pods in ([CRASHED], []):
+            (row,) = rows_of([Job(job, TRAINJOBS)], pods=pods, jobsets=[], now=moment(300))
+            assert row.duration(moment(300)) == seconds
+        assert duration(record_of(job, started=time_text(moment(80)))) == human_duration(seconds)
+    (row,) = rows_of([Job(trainjob(FAILED), TRAINJOBS)], pods=[CRASHED], jobsets=[], now=moment(300))
+    assert row.duration(moment(300)) == 300
+
+
 def test_a_row_has_the_cause_that_explain_finds_in_the_pods_or_that_of_the_conditions() -> None:
     waits = pending(message="0/1 nodes are available: 1 Insufficient cpu.")
     unknown = Job(trainjob(), TRAINJOBS)
@@ -122,6 +138,26 @@ def test_a_row_has_the_cause_that_explain_finds_in_the_pods_or_that_of_the_condi
     ]
     rows = rows_of([Job(each, TRAINJOBS) for each in told], pods=[], jobsets=[], now=moment(9))
     assert [row.cause for row in rows] == ["ContainerFailed", ""]
+
+
+async def test_why_a_v1_job_failed_its_pods_tell_and_nobody_else_guesses() -> None:
+    """Its conditions say only that replicas have failed, of want of memory perhaps."""
+    job = pytorchjob(
+        condition("Failed", "PyTorchJobFailed", "PyTorchJob demo is failed because 1 Worker replica(s) failed.")
+    )
+    killed = pod(0, containers=[container_status(terminated(137, reason="OOMKilled"), name="pytorch")], phase="Failed")
+    killed["metadata"]["namespace"] = "team"
+    killed["metadata"]["ownerReferences"] = [{"kind": "PyTorchJob", "uid": job["metadata"]["uid"]}]
+    killed["metadata"]["labels"] = {
+        "training.kubeflow.org/operator-name": "pytorchjob-controller",
+        "training.kubeflow.org/job-name": "demo",
+        "training.kubeflow.org/replica-type": "worker",
+        "training.kubeflow.org/replica-index": "0",
+    }
+    (row,) = rows_of([Job(job, PYTORCHJOBS)], pods=[killed], jobsets=[], now=moment(300))
+    assert row.cause == explain(view(job, pods=[killed])).findings[0].cause == "OutOfMemory"
+    assert record_of(job).cause == "Unknown"
+    assert [each.cause for each in explain(view(job)).findings] == ["Unknown"]
 
 
 LATER = TOLD.replace("attempt 0", "attempt 1, restart 2")

@@ -156,7 +156,7 @@ def test_a_job_of_v1_is_told_as_a_whole() -> None:
         },
     }
     found = record_of(job)
-    assert (found.kind, found.result, found.cause, found.runtime) == ("PyTorchJob", "Failed", "ContainerFailed", "")
+    assert (found.kind, found.result, found.cause, found.runtime) == ("PyTorchJob", "Failed", "Unknown", "")
     assert (found.started, found.ended, found.nodes, found.accelerators) == (at(1), at(9), 4, {GPU: 4})
     assert found.restarts == 2
 

@@ -101,7 +101,7 @@ async def test_without_definitions_nothing_is_read_and_those_that_come_are_serve
     assert stack.cluster is not None
     add = stack.cluster.faults.add
     refused = add(Refuse(403), resource="rolebindings", user_agent="trainmaster/")
-    seen = [add(Delay(0.0), resource=each, user_agent="trainmaster/") for each in ("pods", "pytorchjobs")]
+    seen = [add(Delay(0.0), resource=each, user_agent="trainmaster/") for each in ("services", "pytorchjobs")]
     async with (
         manager(stack.access, configuration=QUIET) as running,
         TestClient(TestServer(running.healthz.application())) as probes,

@@ -16,7 +16,7 @@ from support.stack import QUIET, Stack, manager
 from support.training import conditions_of, until
 from support.vandal import TIME, faulty, sleep, sleepers
 
-from trainmaster.controller.cli.config.show import plugin_notices, plugin_problems
+from trainmaster.controller.cli.plugins.installed import plugin_notices, plugin_problems
 from trainmaster.controller.configuration import Health, Plugins, complete, parse_configuration
 from trainmaster.controller.plugins.guard import guard_of
 from trainmaster.controller.plugins.loading import load
@@ -150,4 +150,4 @@ def test_names_in_the_section_that_nothing_installed_has_have_their_places() -> 
         'plugins.enabled[0]: no such plugin is installed here (did you mean "jobset"?)',
         'plugins.failurePolicy.acmee: no such plugin is installed here (did you mean "acme"?)',
     ]
-    assert notices == ["plugins.options.acme: no effect: plugins.enabled does not name the plugin"]
+    assert notices == ["plugins.options.acme: no effect: plugins.enabled of the configuration does not name it"]

@@ -126,12 +126,6 @@ def test_a_key_whose_write_vanished_before_any_cache_saw_it_is_named() -> None:
 OWN, FOREIGN = ("c1", "7"), ("c1", "8")
 
 
-def written(version: tuple[str, str] = OWN, **metadata: Any) -> JsonObject:
-    uid, resource_version = version
-    identity = {"namespace": "team", "name": "demo", "uid": uid, "resourceVersion": resource_version}
-    return {"apiVersion": "v1", "kind": "JobSet", "metadata": identity | metadata}
-
-
 class Bench:
     """A queue, and what stands before it."""
 
@@ -171,32 +165,9 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_an_own_version_of_another_object_is_no_echo(bench: Bench) -> None:
-    bench.reconcile(written())
-    bench.echoes.add(KEY, ("c2", "7"))
-    assert bench.asked()
-
-
-def test_a_write_behind_which_something_may_hide_makes_all_of_them_heard(bench: Bench) -> None:
-    bench.expectations.expect_write(KEY, written(("c2", "6"), name="other"), Store(), foreseen=False)
-    bench.reconcile(written())
-    bench.echoes.add(KEY, OWN)
-    assert bench.asked()
-
-
 def test_the_priority_of_what_is_held_back_is_kept(bench: Bench) -> None:
     bench.echoes.begin(KEY)
     bench.echoes.add(KEY, ("a", "1"), priority=-100)
     bench.echoes.add(KEY, ("b", "2"), priority=5)
     bench.echoes.end(KEY)
     assert bench.queue.state(limit=1)["readyKeys"][0]["priority"] == 5
-
-
-def test_an_echo_is_no_write_of_which_nothing_was_heard(bench: Bench) -> None:
-    bench.reconcile(written(), written(("c2", "6"), name="other"))
-    bench.echoes.add(KEY, OWN)
-    bench.clock.step(UNOBSERVED_AFTER)
-    assert bench.expectations.unobserved() == [KEY]
-    bench.echoes.add(KEY, ("c2", "6"))
-    assert bench.expectations.unobserved() == []
-    assert not bench.asked()

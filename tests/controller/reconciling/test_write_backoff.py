@@ -208,24 +208,6 @@ def clock() -> VirtualClock:
     return VirtualClock()
 
 
-def test_waits_double_and_are_reported_once(clock: VirtualClock) -> None:
-    write_backoff = WriteBackoff(clock)
-    for _ in range(FREE_WRITES):
-        assert write_backoff.delay(KEY, JOBSET, {}) is None
-        write_backoff.record_write(KEY, JOBSET, {})
-    waits = []
-    for number in range(12):
-        delay = write_backoff.delay(KEY, JOBSET, {})
-        assert delay is not None
-        assert delay.first == (number == 0)
-        waits.append(delay.seconds)
-        clock.step(delay.seconds)
-        assert write_backoff.delay(KEY, JOBSET, {}) is None
-        write_backoff.record_write(KEY, JOBSET, {})
-    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
-    assert write_backoff.delay("team/other", JOBSET, {}) is None
-
-
 def test_what_is_over_is_forgotten(clock: VirtualClock) -> None:
     write_backoff = WriteBackoff(clock)
     for number in range(1000):

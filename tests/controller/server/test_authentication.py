@@ -58,19 +58,6 @@ class Reviews:
         await self.settle()
 
 
-async def test_places_that_come_back_go_to_those_who_wait_and_one_peer_takes_nothing_from_another() -> None:
-    reviews = Reviews()
-    tasks = await reviews.start("a", REFUSALS_BURST * 3)
-    for _ in range(3):
-        assert len(reviews.under_way) == REFUSALS_BURST
-        await reviews.end(REFUSALS_BURST, refused=False)
-    assert [task.result() for task in tasks] == ["accepted"] * REFUSALS_BURST * 3
-    await reviews.start("a", REFUSALS_BURST * 2)
-    await reviews.start("b", 1)
-    assert len(reviews.under_way) == REFUSALS_BURST + 1
-    await reviews.end(REFUSALS_BURST + 1, refused=True)
-
-
 async def test_in_total_only_so_many_are_under_way() -> None:
     reviews = Reviews()
     tasks = [task for peer in range(MAX_REVIEWS + 5) for task in await reviews.start(f"peer-{peer}", 1)]

@@ -8,7 +8,7 @@ import logging
 import random
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -51,7 +51,7 @@ from trainmaster.controller.statusserver.authorizer import (
 )
 from trainmaster.controller.statusserver.ca_bundle import CABundle
 from trainmaster.controller.statusserver.handler import REPORTS_BURST
-from trainmaster.controller.statusserver.server import FIRST_REQUEST_TIMEOUT, StatusServer
+from trainmaster.controller.statusserver.server import StatusServer
 from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.api.constants import status_path
 from trainmaster.runtime.jsontree import JsonObject
@@ -151,38 +151,6 @@ async def test_a_new_authority_and_its_certificate_are_taken_up(
         await eventually(lambda: running.enqueued == 1)
         assert authority() == new.pem.decode()
         assert await running.post(new, token) == 200
-
-
-async def test_who_speaks_no_tls_or_nothing_leaves_no_trace(
-    stack: Stack, trainers: Trainers, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    Issuer().mount(tmp_path)
-    async with serving(stack, trainers, tmp_path) as running:
-        await eventually(lambda: running.server.http.readiness() is None)
-        with capture_logs() as logs:
-            for sent in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello"):
-                reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
-                writer.write(sent)
-                writer.write_eof()
-                with suppress(ConnectionError):
-                    await reader.read()
-                writer.close()
-    assert [log for log in logs if log["log_level"] != "info"] == []
-    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
-
-
-async def test_a_connection_without_a_request_is_closed(stack: Stack, trainers: Trainers, tmp_path: Path) -> None:
-    issuer, clock = Issuer(), VirtualClock()
-    issuer.mount(tmp_path)
-    token = await trainers.token("train", pod=await trainers.create("train"))
-    async with serving(stack, trainers, tmp_path, clock=clock) as running:
-        await eventually(lambda: running.server.http.readiness() is None)
-        trust = ssl.create_default_context(cadata=issuer.pem.decode())
-        reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=trust)
-        assert await running.post(issuer, token) == 200, "by now both have shaken hands"
-        await clock.advance(FIRST_REQUEST_TIMEOUT + 1)
-        assert await reader.read() == b""
-        writer.close()
 
 
 def test_the_plugin_is_told_the_service_unless_the_configuration_says_otherwise(

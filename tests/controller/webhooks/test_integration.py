@@ -105,6 +105,25 @@ async def test_denials_are_those_of_the_original(requests: Requests) -> None:
     )
 
 
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_resilience_policy_is_judged_by_its_schema_and_its_sense(requests: Requests) -> None:
+    for policy, code, told in (
+        ({"maxRestarts": -1}, 422, "spec.resiliencePolicy.maxRestarts"),
+        ({"gracePeriod": "soon"}, 422, "spec.resiliencePolicy.gracePeriod"),
+        (
+            {"gracePeriod": "0s"},
+            403,
+            f'{DENIED}spec.resiliencePolicy.gracePeriod: Invalid value: "0s": must be between',
+        ),
+        ({"progress": {"within": "5m"}}, 201, "spec.resiliencePolicy.progress.action: Restart fails the job, since"),
+    ):
+        obj = job("resilient")
+        obj["spec"]["resiliencePolicy"] = policy
+        answer = await requests.send("POST", TRAINJOBS, obj, dry=True)
+        assert answer.code == code, answer.message
+        assert told in "".join((answer.message, *answer.warnings))
+
+
 @pytest.mark.guarantee("H-3")
 @pytest.mark.asyncio(loop_scope="module")
 async def test_times_are_stored_and_kept(requests: Requests) -> None:

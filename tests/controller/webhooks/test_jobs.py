@@ -313,6 +313,20 @@ async def test_an_empty_rdzv_conf_is_none_and_an_mpijob_is_not_asked_about(reque
         assert (answer.code, answer.warnings) == (201, [])
 
 
+async def test_a_resilience_policy_is_judged(requests: Requests) -> None:
+    annotation = "trainmaster.dev/resilience-policy"
+    for policy, code, told in (
+        ('{"maxRestarts": -1}', 403, "].maxRestarts: Invalid value: -1: must be between 0 and 999999"),
+        ("maxRestarts=3", 403, "]: Forbidden: must be a policy as JSON, as spec.resiliencePolicy is: "),
+        ('{"maxRestarts": 3}', 201, "]: has no effect on this kind yet: only TrainJobs have a resilience policy"),
+    ):
+        obj = least("PyTorchJob")
+        obj["metadata"]["annotations"] = {annotation: policy}
+        answer = await requests.send("POST", path_of(KINDS["PyTorchJob"]), obj, dry=True)
+        assert answer.code == code, answer.message
+        assert f"metadata.annotations[{annotation}{told}" in "".join((answer.message, *answer.warnings))
+
+
 @pytest.mark.defect("V1-B4")
 @pytest.mark.parametrize("kind", JUDGED)
 async def test_who_manages_a_job_cannot_change(kind: str, requests: Requests) -> None:

@@ -394,25 +394,6 @@ async def _is(ask: Callable[[], Awaitable[int]], status: int) -> bool:
 
 
 @pytest.mark.guarantee("H-16")
-def test_large_bodies_of_one_peer_leave_half_to_others_and_all_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = workers_module.LARGE
-    monkeypatch.setattr(workers_module, "MAX_BYTES", 10 * large)
-    workers = Workers()
-    with workers.body("10.0.0.1") as slow, workers.body("10.0.0.1") as more, workers.body("10.0.0.2") as other:
-        for _ in range(6):
-            slow(large)
-        more(large)
-        with pytest.raises(workers_module.Overloaded):
-            more(1)
-        other(6 * large)
-        with workers.body("10.0.0.3") as third, pytest.raises(workers_module.Overloaded):
-            third(large + 1)
-    with workers.body("10.0.0.1") as again:
-        again(6 * large)
-    workers.close()
-
-
-@pytest.mark.guarantee("H-16")
 async def test_what_is_not_judged_in_time_is_denied_before_the_api_server_gives_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,11 +41,6 @@ async def test_a_restarted_controller_finishes_a_termination(cluster: Stepper) -
     assert not cluster.exists(NAMESPACES, "team", namespace=None)
 
 
-async def test_every_namespace_has_an_account_and_the_root_certificate(cluster: Stepper) -> None:
-    assert cluster.exists(SERVICE_ACCOUNTS, "default", namespace="team")
-    assert cluster.api.get(CONFIGMAPS, "team", "kube-root-ca.crt")["data"] == {"ca.crt": "PEM"}
-
-
 async def test_they_come_back_when_deleted_or_changed(cluster: Stepper) -> None:
     await cluster.delete(SERVICE_ACCOUNTS, "default", namespace="team")
     published = cluster.api.get(CONFIGMAPS, "team", "kube-root-ca.crt")

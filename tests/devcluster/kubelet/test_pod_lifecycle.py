@@ -457,12 +457,3 @@ def test_readiness_is_what_the_probe_says() -> None:
     assert machine.lifecycle.probed("main", ready=False)
     [shown] = machine.status()["containerStatuses"]
     assert (shown["ready"], shown["started"]) == (False, True)
-
-
-def test_a_container_that_has_not_started_up_is_not_ready() -> None:
-    machine = Machine()
-    machine.actions()
-    machine.lifecycle.running("main", at=machine.now, started=False)
-    [shown] = machine.status()["containerStatuses"]
-    assert (shown["ready"], shown["started"]) == (False, False)
-    assert "running" in shown["state"]

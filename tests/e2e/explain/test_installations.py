@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.explained import explanation, says
+from support.explained import says
+from support.job_faces import explanation
 from support.stack import Stack, api_server, manager
 from support.training import apply_runtime, runtime, trainjob, until
 from support.vandal import faulty, raise_key_error

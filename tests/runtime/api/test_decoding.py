@@ -8,15 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from support.objects import SUSPENDED, replicated_job
 
 from trainmaster.runtime.api import (
     ApiTypeError,
-    ClusterTrainingRuntime,
-    Condition,
-    TrainingRuntime,
-    TrainJobStatus,
     parse_runtime,
     parse_trainjob,
 )
@@ -88,8 +83,6 @@ RUNTIME: JsonObject = {
     },
 }
 
-MINIMAL: JsonObject = {"spec": {"runtimeRef": {"name": "torch"}}}
-
 
 def problems(obj: Any) -> tuple[str, ...]:
     with pytest.raises(ApiTypeError) as caught:
@@ -133,42 +126,6 @@ def test_null_is_absent() -> None:
     assert job.spec.trainer.env == []
     assert (job.spec.trainer.command, job.spec.trainer.args) == ([], None), "an empty one is not an absent one"
     assert job.metadata.labels == {}
-
-
-def test_models_cannot_be_changed() -> None:
-    """They are made from objects that a cache shares."""
-    job = parse_trainjob(MINIMAL)
-    with pytest.raises(ValidationError, match="frozen"):
-        setattr(job, "spec", job.spec)  # noqa: B010  # a plain assignment would already fail the type check
-    assert job.model_copy(update={"kind": "TrainJob"}) == job
-
-
-def test_python_names_construct_what_json_names_are_written_for() -> None:
-    status = TrainJobStatus(conditions=[Condition(type="Failed", status="True", last_transition_time="t")])
-    assert status.to_json() == {"conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": "t"}]}
-
-
-@pytest.mark.parametrize(
-    ("conditions", "finished"),
-    [
-        ([], False),
-        ([("Suspended", "True")], False),
-        ([("Failed", "False"), ("Complete", "Unknown")], False),
-        ([("Suspended", "False"), ("Complete", "True")], True),
-        ([("Failed", "True")], True),
-    ],
-)
-def test_finished_is_complete_or_failed(conditions: list[tuple[str, str]], finished: bool) -> None:
-    written = [{"type": kind, "status": status} for kind, status in conditions]
-    assert parse_trainjob({**MINIMAL, "status": {"conditions": written}}).is_finished is finished
-
-
-def test_condition_is_found_by_type() -> None:
-    status = parse_trainjob(TRAINJOB).status
-    suspended = status.condition(c.SUSPENDED)
-    assert suspended is not None
-    assert suspended.is_true
-    assert status.condition(c.FAILED) is None
 
 
 @pytest.mark.parametrize(
@@ -244,26 +201,6 @@ def test_long_values_are_cut() -> None:
     assert len(line) < 150
 
 
-@pytest.mark.parametrize("model", [TrainingRuntime, ClusterTrainingRuntime])
-def test_runtime_of_either_kind(model: type[TrainingRuntime | ClusterTrainingRuntime]) -> None:
-    assert type(parse_runtime({**RUNTIME, "kind": model.__name__})) is model
-
-
-def test_empty_policies_are_present() -> None:
-    """`torch: {}` is how a runtime says that it is for PyTorch."""
-    runtime = parse_runtime({"kind": "TrainingRuntime", "spec": {"mlPolicy": {"torch": {}, "mpi": {}, "flux": {}}}})
-    policy = runtime.spec.ml_policy
-    assert policy is not None
-    assert policy.torch is not None
-    assert policy.mpi is not None
-    assert (policy.mpi.num_proc_per_node, policy.mpi.mpi_implementation) == (1, "OpenMPI")
-    assert (policy.mpi.ssh_auth_mount_path, policy.mpi.run_launcher_as_node) == ("/root/.ssh", False)
-    assert policy.flux is not None
-    assert policy.flux.num_proc_per_node == 1
-    assert policy.jax is None
-    assert parse_runtime({"kind": "TrainingRuntime"}).spec.template is None
-
-
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
@@ -309,9 +246,3 @@ def test_anything_anywhere_is_read_or_explained(data: st.DataObject, value: Any)
         return
     assert lines
     assert not [line for line in lines if "\n" in line or "must be valid" in line]
-
-
-def test_names_of_owned_objects() -> None:
-    assert c.snapshot_name("mnist") == "mnist-runtime-snapshot"
-    assert f"{c.GROUP}/{c.VERSION}" == c.API_VERSION
-    assert f"{c.JOBSET_GROUP}/{c.JOBSET_VERSION}" == c.JOBSET_API_VERSION

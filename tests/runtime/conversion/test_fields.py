@@ -177,40 +177,6 @@ def test_a_generated_name_is_known_to_the_pods(kind: str) -> None:
         assert not [name for name, value in seen.items() if "$(" in value]
 
 
-def test_the_template_of_the_pods_stays() -> None:
-    pod: JsonObject = {
-        "initContainers": [{"name": "init", "image": "i"}],
-        "volumes": [{"name": "v", "emptyDir": {}}],
-        "nodeSelector": {"a": "b"},
-        "affinity": {"podAffinity": {}},
-        "tolerations": [{"operator": "Exists"}],
-        "serviceAccountName": "sa",
-        "imagePullSecrets": [{"name": "s"}],
-        "securityContext": {"fsGroup": 1},
-        "priorityClassName": "p",
-        "runtimeClassName": "r",
-        "hostNetwork": True,
-        "terminationGracePeriodSeconds": 7,
-        "schedulingGates": [{"name": "g/g"}],
-    }
-    container: JsonObject = {
-        "volumeMounts": [{"name": "v", "mountPath": "/v"}],
-        "workingDir": "/w",
-        "securityContext": {"runAsUser": 1},
-    }
-    old = job("JAXJob", {"Worker": replicas("JAXJob", pod=pod, **container)})
-    old["spec"]["jaxReplicaSpecs"]["Worker"]["template"]["metadata"] = {"labels": {"a": "b"}, "annotations": {"c": "d"}}
-    template = job_spec(convert_job(old))["template"]
-    assert template["metadata"]["annotations"] == {"c": "d"}
-    assert template["metadata"]["labels"] == {
-        "a": "b",
-        "training.kubeflow.org/job-name": "demo",
-        "training.kubeflow.org/replica-type": "worker",
-    }
-    assert {field: template["spec"][field] for field in pod} == pod
-    assert {field: template["spec"]["containers"][0][field] for field in container} == container
-
-
 def test_what_users_change_from_job_to_job_is_in_the_trainjob() -> None:
     container: JsonObject = {"command": ["python"], "args": ["a.py"], "env": [{"name": "A", "value": "1"}]}
     resources = {"limits": {"cpu": "1"}}

@@ -13,7 +13,7 @@ from trainmaster.runtime.jobs.condition_list import Conditions
 from trainmaster.runtime.jobs.constants import CREATED, FAILED, RESTARTING, RUNNING, SUCCEEDED, SUSPENDED
 from trainmaster.runtime.jobs.defaulting import parse_job
 from trainmaster.runtime.jobs.interface import Job
-from trainmaster.runtime.jobs.podgroup import SchedulerPlugins, Volcano, gang_scheduler
+from trainmaster.runtime.jobs.podgroup import SchedulerPlugins, Volcano
 from trainmaster.runtime.jsontree import JsonObject
 
 FIRST, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
@@ -30,27 +30,6 @@ def conditions_after(*steps: str | tuple[str, str]) -> Conditions:
 
 def shown(conditions: Conditions) -> list[tuple[str, str]]:
     return [(each["type"], each["status"]) for each in conditions.to_json()]
-
-
-def test_running_and_restarting_exclude_each_other() -> None:
-    assert shown(conditions_after(CREATED, RUNNING, RESTARTING)) == [(CREATED, "True"), (RESTARTING, "True")]
-    assert shown(conditions_after(CREATED, RESTARTING, RUNNING)) == [(CREATED, "True"), (RUNNING, "True")]
-
-
-def test_an_end_turns_running_to_false_and_leaves_its_words() -> None:
-    for end in (SUCCEEDED, FAILED):
-        conditions = conditions_after(CREATED, RUNNING, end)
-        assert shown(conditions) == [(CREATED, "True"), (RUNNING, "False"), (end, "True")]
-        running = conditions.get(RUNNING)
-        assert running is not None
-        assert running["message"] == "is Running"
-
-
-def test_after_failed_nothing_is_added_or_changed() -> None:
-    conditions = conditions_after(CREATED, FAILED)
-    before = conditions.to_json()
-    assert not conditions.set(RUNNING, "JobRunning", "runs")
-    assert conditions.to_json() == before
 
 
 def test_the_same_again_changes_neither_words_nor_times() -> None:
@@ -112,19 +91,6 @@ def asking(count: int, resources: JsonObject, **spec: Any) -> JsonObject:
 def job(policy: JsonObject | None = None, *, master: JsonObject, worker: JsonObject | None = None) -> Job:
     scheduling = {"schedulingPolicy": policy} if policy is not None else None
     return parse_job(KINDS["PyTorchJob"], pytorchjob(master=master, worker=worker, policy=scheduling))
-
-
-@pytest.mark.parametrize(
-    ("name", "gang"),
-    [
-        ("", None),
-        ("volcano", Volcano()),
-        ("Volcano", Volcano()),
-        ("scheduler-plugins-scheduler", SchedulerPlugins("scheduler-plugins-scheduler")),
-    ],
-)
-def test_the_flag_chooses_the_scheduler(name: str, gang: object) -> None:
-    assert gang_scheduler(name) == gang
 
 
 def test_all_pods_are_one_gang_that_asks_for_what_they_request() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -63,21 +61,6 @@ def with_replica(**fields: Any) -> JsonObject:
 
 def with_container(**fields: Any) -> JsonObject:
     return job_object(KIND, {"Worker": replica(KIND, **fields)})
-
-
-def test_a_job_that_says_everything_or_the_least_is_admitted() -> None:
-    everything = valid(
-        runPolicy={
-            "cleanPodPolicy": "All",
-            "managedBy": "kubeflow.org/training-operator",
-            "backoffLimit": 0,
-            "ttlSecondsAfterFinished": 0,
-            "schedulingPolicy": {"minAvailable": 3},
-        }
-    )
-    for obj in (everything, with_container(), job_object(KIND, {"Worker": 0, "Master": 1})):
-        result = validate_job(KIND, obj, None)
-        assert (result.allowed, result.message, list(result.warnings)) == (True, "", [])
 
 
 CONTAINERS = f"{SPECS}[Worker].template.spec.containers"
@@ -200,34 +183,6 @@ def test_who_manages_a_job_cannot_change(before: str | None, after: str | None, 
     assert validate_job(KIND, new, old).message == (
         f"spec.runPolicy.managedBy: Invalid value: {shown}: field is immutable"
     )
-
-
-def _labelled(obj: JsonObject) -> None:
-    obj["metadata"]["labels"] = {"a": "b"}
-
-
-def _suspended(obj: JsonObject) -> None:
-    obj["spec"]["runPolicy"] = {"suspend": True}
-
-
-def _ending(obj: JsonObject) -> None:
-    obj["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": []}
-    obj["spec"]["acmeReplicaSpecs"] = {}
-
-
-@pytest.mark.defect("V1-B36")
-@pytest.mark.parametrize("change", [_labelled, _suspended, _ending])
-def test_nothing_stands_in_the_way_of_what_is_stored(change: Callable[[JsonObject], None]) -> None:
-    """Whatever is wrong with it: it may be from before there was a webhook, or from the scale subresource."""
-    old = job_object(KIND, {"Tracker": -1}, name="1bad", runPolicy={"managedBy": "x"})
-    new = copy.deepcopy(old)
-    change(new)
-    new["spec"].get("runPolicy", {}).setdefault("managedBy", "x")
-    assert validate_job(KIND, new, old).allowed
-
-
-def test_a_change_of_what_is_stored_is_judged_as_a_whole() -> None:
-    assert not validate_job(KIND, job_object(KIND, {"Tracker": 2}), job_object(KIND, {"Tracker": 1})).allowed
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,13 @@ def test_suspend_and_metadata_change_whatever_became_of_the_runtime(status: Json
         assert validate(new, RUNTIME, old=old).allowed
 
 
+@pytest.mark.parametrize("metadata", [7, {"labels": 7, "annotations": "sidecar.istio.io/inject"}])
+def test_metadata_that_nobody_can_read_is_no_crash(metadata: object) -> None:
+    """An API server sends none; whoever else asks the webhook may."""
+    obj = {**trainjob_object(), "metadata": metadata}
+    assert validate(obj, RUNTIME, old=obj).allowed
+
+
 @pytest.mark.defect("B13")
 def test_nothing_stands_in_the_way_of_a_deletion() -> None:
     old = trainjob_object()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.alerts.scenario import Case, always, fires, growing, observed, series, silent, then
+from support.alerts.scenario import always, fires, growing, observed, series, silent, then
 
 _HOST = {"host": "10.0.0.1:443"}
 
@@ -49,124 +49,101 @@ def _missing(count: int) -> dict[str, str]:
 
 
 CASES = {
-    "TrainmasterAPIServerErrors": Case(
-        fires=(fires(_requests(failed=10, unanswered=10, good=80)),),
-        silent=(silent(_requests(failed=2, unanswered=2, good=80)), silent(_requests(refused=50, good=50, failed=0))),
-    ),
-    "TrainmasterRequestsDenied": Case(
-        fires=(fires(_requests(refused=2, good=100), method="GET"),),
-        silent=(
-            silent(_requests(refused=0, good=100)),
-            silent({series("rest_client_requests_total", code="403", method="GET", **_HOST): then((170, 0), (400, 3))}),
-        ),
-    ),
-    "TrainmasterRequestsLimited": Case(
-        fires=(
-            fires(
-                observed(
-                    "rest_client_rate_limiter_duration_seconds",
-                    {"1.0": 10, "2.0": 20, "8.0": 60, "+Inf": 60},
-                    verb="PATCH",
-                    **_HOST,
-                ),
+    "TrainmasterAPIServerErrors": [
+        fires(_requests(failed=10, unanswered=10, good=80)),
+        silent(_requests(failed=2, unanswered=2, good=80)),
+        silent(_requests(refused=50, good=50, failed=0)),
+    ],
+    "TrainmasterRequestsDenied": [
+        fires(_requests(refused=2, good=100), method="GET"),
+        silent(_requests(refused=0, good=100)),
+        silent({series("rest_client_requests_total", code="403", method="GET", **_HOST): then((170, 0), (400, 3))}),
+    ],
+    "TrainmasterRequestsLimited": [
+        fires(
+            observed(
+                "rest_client_rate_limiter_duration_seconds",
+                {"1.0": 10, "2.0": 20, "8.0": 60, "+Inf": 60},
                 verb="PATCH",
+                **_HOST,
             ),
+            verb="PATCH",
         ),
-        silent=(
-            silent(
-                observed(
-                    "rest_client_rate_limiter_duration_seconds",
-                    {"1.0": 60, "2.0": 60, "+Inf": 60},
-                    verb="PATCH",
-                    **_HOST,
-                )
-            ),
+        silent(
+            observed(
+                "rest_client_rate_limiter_duration_seconds",
+                {"1.0": 60, "2.0": 60, "+Inf": 60},
+                verb="PATCH",
+                **_HOST,
+            )
         ),
-    ),
-    "TrainmasterCacheNotFilled": Case(
-        fires=(
-            fires(
-                {
-                    series("trainmaster_informer_synced", resource="pods"): always(0),
-                    series("trainmaster_informer_synced", resource="jobsets"): always(1),
-                },
-                pod="manager-a",
-                resource="pods",
-            ),
+    ],
+    "TrainmasterCacheNotFilled": [
+        fires(
+            {
+                series("trainmaster_informer_synced", resource="pods"): always(0),
+                series("trainmaster_informer_synced", resource="jobsets"): always(1),
+            },
+            pod="manager-a",
+            resource="pods",
         ),
-        silent=(
-            silent({series("trainmaster_informer_synced", resource="pods"): then((5, 0), (400, 1))}),
-            silent({series("trainmaster_informer_synced", resource="pods"): then((175, 1), (400, 0))}),
+        silent({series("trainmaster_informer_synced", resource="pods"): then((5, 0), (400, 1))}),
+        silent({series("trainmaster_informer_synced", resource="pods"): then((175, 1), (400, 0))}),
+    ],
+    "TrainmasterCacheStale": [
+        fires(
+            {series("trainmaster_informer_age_seconds", resource="pods"): growing(60)},
+            pod="manager-a",
+            resource="pods",
         ),
-    ),
-    "TrainmasterCacheStale": Case(
-        fires=(
-            fires(
-                {series("trainmaster_informer_age_seconds", resource="pods"): growing(60)},
-                pod="manager-a",
-                resource="pods",
-            ),
+        silent({series("trainmaster_informer_age_seconds", resource="pods"): always(70)}),
+        silent({series("trainmaster_informer_age_seconds", resource="pods"): then((177, 30), (400, 310))}),
+    ],
+    "TrainmasterWatchesFail": [
+        fires({series("trainmaster_informer_failures_total", resource="pods"): growing(2)}, resource="pods"),
+        silent({series("trainmaster_informer_failures_total", resource="pods"): growing(0.1)}),
+        silent({series("trainmaster_informer_failures_total", resource="pods"): always(500)}),
+    ],
+    "TrainmasterObjectsUnreadable": [
+        fires(
+            {series("trainmaster_informer_unreadable_objects", resource="trainjobs"): always(1)},
+            resource="trainjobs",
         ),
-        silent=(
-            silent({series("trainmaster_informer_age_seconds", resource="pods"): always(70)}),
-            silent({series("trainmaster_informer_age_seconds", resource="pods"): then((177, 30), (400, 310))}),
-        ),
-    ),
-    "TrainmasterWatchesFail": Case(
-        fires=(fires({series("trainmaster_informer_failures_total", resource="pods"): growing(2)}, resource="pods"),),
-        silent=(
-            silent({series("trainmaster_informer_failures_total", resource="pods"): growing(0.1)}),
-            silent({series("trainmaster_informer_failures_total", resource="pods"): always(500)}),
-        ),
-    ),
-    "TrainmasterObjectsUnreadable": Case(
-        fires=(
-            fires(
-                {series("trainmaster_informer_unreadable_objects", resource="trainjobs"): always(1)},
-                resource="trainjobs",
-            ),
-        ),
-        silent=(silent({series("trainmaster_informer_unreadable_objects", resource="trainjobs"): always(0)}),),
-    ),
-    "TrainmasterWebhookErrors": Case(
-        fires=(fires(_reviews(5), **_WEBHOOK),), silent=(silent(_reviews(0)), silent(_reviews(0.5)))
-    ),
-    "TrainmasterWebhookSlow": Case(
-        fires=(
-            fires(
-                observed(
-                    "controller_runtime_webhook_latency_seconds",
-                    {"1.0": 10, "2.5": 20, "5.0": 60, "+Inf": 60},
-                    **_WEBHOOK,
-                ),
+        silent({series("trainmaster_informer_unreadable_objects", resource="trainjobs"): always(0)}),
+    ],
+    "TrainmasterWebhookErrors": [
+        fires(_reviews(5), **_WEBHOOK),
+        silent(_reviews(0)),
+        silent(_reviews(0.5)),
+    ],
+    "TrainmasterWebhookSlow": [
+        fires(
+            observed(
+                "controller_runtime_webhook_latency_seconds",
+                {"1.0": 10, "2.5": 20, "5.0": 60, "+Inf": 60},
                 **_WEBHOOK,
             ),
+            **_WEBHOOK,
         ),
-        silent=(
-            silent(
-                observed("controller_runtime_webhook_latency_seconds", {"1.0": 60, "2.5": 60, "+Inf": 60}, **_WEBHOOK)
-            ),
-        ),
-    ),
-    "TrainmasterWebhookConfigurationMissing": Case(
-        fires=(fires(_missing(1), configuration=_CONFIGURATION),), silent=(silent(_missing(0)),)
-    ),
-    "TrainmasterCertificateUnusable": Case(
-        fires=(fires({series("certwatcher_read_certificate_errors_total"): "0x175 1x400"}, pod="manager-a"),),
-        silent=(
-            silent({series("certwatcher_read_certificate_errors_total"): always(0)}),
-            silent({series("certwatcher_read_certificate_errors_total"): always(2)}),
-        ),
-    ),
-    "TrainmasterCertificateExpires": Case(
-        fires=(
-            fires(_expiry(serving=_AT + 6 * _DAY, ca=_AT + 90 * _DAY), certificate="serving"),
-            fires(_expiry(serving=_AT - 1), certificate="serving"),
-        ),
-        silent=(silent(_expiry(serving=_AT + 8 * _DAY, ca=0)),),
-    ),
-    "TrainmasterProgressReportsFail": Case(
-        fires=(fires(_reports(good=90, limited=6, failed=4)),),
-        silent=(silent(_reports(good=90, refused=10, limited=0)), silent(_reports(good=0, failed=0))),
-    ),
+        silent(observed("controller_runtime_webhook_latency_seconds", {"1.0": 60, "2.5": 60, "+Inf": 60}, **_WEBHOOK)),
+    ],
+    "TrainmasterWebhookConfigurationMissing": [
+        fires(_missing(1), configuration=_CONFIGURATION),
+        silent(_missing(0)),
+    ],
+    "TrainmasterCertificateUnusable": [
+        fires({series("certwatcher_read_certificate_errors_total"): "0x175 1x400"}, pod="manager-a"),
+        silent({series("certwatcher_read_certificate_errors_total"): always(0)}),
+        silent({series("certwatcher_read_certificate_errors_total"): always(2)}),
+    ],
+    "TrainmasterCertificateExpires": [
+        fires(_expiry(serving=_AT + 6 * _DAY, ca=_AT + 90 * _DAY), certificate="serving"),
+        fires(_expiry(serving=_AT - 1), certificate="serving"),
+        silent(_expiry(serving=_AT + 8 * _DAY, ca=0)),
+    ],
+    "TrainmasterProgressReportsFail": [
+        fires(_reports(good=90, limited=6, failed=4)),
+        silent(_reports(good=90, refused=10, limited=0)),
+        silent(_reports(good=0, failed=0)),
+    ],
 }

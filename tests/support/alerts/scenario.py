@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from trainmaster.metrics.alerts import JOB
 
@@ -68,17 +68,9 @@ class Scenario:
 
     series: dict[str, str]
     labels: tuple[dict[str, str], ...] = ()
-    """Those of each alert that fires, besides its severity."""
+    """Those of each alert that fires, besides its severity; none if it stays silent."""
 
     at: str = "3h"
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """How an alert is tried."""
-
-    fires: tuple[Scenario, ...]
-    silent: tuple[Scenario, ...] = field(default=())
 
 
 def fires(made: dict[str, str], /, *, at: str = "3h", **labels: str) -> Scenario:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from support.alerts.scenario import (
-    Case,
     always,
     away,
     fires,
@@ -53,156 +52,124 @@ def _reports(values: str) -> dict[str, str]:
 
 
 CASES = {
-    "TrainmasterTrainJobsFail": Case(
-        fires=(
-            fires(_ends(failed=1, complete=0.5)),
-            fires({series(_ENDED, result="Failed", **_RUNTIME): "_x150 12x300"} | scraped()),
-            fires({series(_ENDED, result="Failed", **_RUNTIME): "_x150 12x300"} | started(140)),
+    "TrainmasterTrainJobsFail": [
+        fires(_ends(failed=1, complete=0.5)),
+        fires({series(_ENDED, result="Failed", **_RUNTIME): "_x150 12x300"} | scraped()),
+        fires({series(_ENDED, result="Failed", **_RUNTIME): "_x150 12x300"} | started(140)),
+        silent(
+            {
+                series(_ENDED, result="Failed", **_RUNTIME): away(500),
+                series(_ENDED, result="Complete", **_RUNTIME): away(400),
+            }
+            | _AWAY
         ),
-        silent=(
-            silent(
-                {
-                    series(_ENDED, result="Failed", **_RUNTIME): away(500),
-                    series(_ENDED, result="Complete", **_RUNTIME): away(400),
-                }
-                | _AWAY
-            ),
-            silent(_ends(failed=0.5, complete=1)),
-            silent(_ends(failed=0.1, complete=0)),
-            silent(_ends(failed=0, complete=1)),
+        silent(_ends(failed=0.5, complete=1)),
+        silent(_ends(failed=0.1, complete=0)),
+        silent(_ends(failed=0, complete=1)),
+    ],
+    "TrainmasterTrainJobsFailAlike": [
+        fires(
+            {
+                series(_FAILURES, cause="NodeLost", exit_class="none", **_RUNTIME): growing(0.2),
+                series(_FAILURES, cause="Evicted", exit_class="none", **_RUNTIME): growing(0.01),
+            },
+            cause="NodeLost",
         ),
-    ),
-    "TrainmasterTrainJobsFailAlike": Case(
-        fires=(
-            fires(
-                {
-                    series(_FAILURES, cause="NodeLost", exit_class="none", **_RUNTIME): growing(0.2),
-                    series(_FAILURES, cause="Evicted", exit_class="none", **_RUNTIME): growing(0.01),
-                },
-                cause="NodeLost",
-            ),
-            # Once for each of many runtimes: no series ever grows.
-            fires(
-                {
-                    series(_FAILURES, cause="ImagePullFailed", exit_class="none", runtime=f"runtime-{n}"): "_x150 1x300"
-                    for n in range(7)
-                }
-                | scraped(),
-                cause="ImagePullFailed",
-            ),
-            # Counted by a manager that has ended since.
-            fires(
-                {series(_FAILURES, cause="NodeLost", exit_class="", **_RUNTIME): "_x140 1+1x15 _x300"} | scraped(),
-                cause="NodeLost",
-            ),
+        # Once for each of many runtimes: no series ever grows.
+        fires(
+            {
+                series(_FAILURES, cause="ImagePullFailed", exit_class="none", runtime=f"runtime-{n}"): "_x150 1x300"
+                for n in range(7)
+            }
+            | scraped(),
+            cause="ImagePullFailed",
         ),
-        silent=(
-            # Prometheus was away: what comes back is not new, whenever it comes back.
-            silent({series(_FAILURES, cause="Evicted", exit_class="", **_RUNTIME): away(50)} | _AWAY),
-            silent({series(_FAILURES, cause="Evicted", exit_class="", **_RUNTIME): "_x150 50x300"} | _FOUND),
-            # The manager could not be reached, which Prometheus knows.
-            silent(
-                {series(_FAILURES, cause="Evicted", exit_class="", **_RUNTIME): away(50)}
-                | scraped()
-                | {series("up"): "1x64 0x59 1x300"}
-            ),
-            silent({series(_FAILURES, cause="ContainerFailed", exit_class="error", **_RUNTIME): growing(1)}),
-            silent({series(_FAILURES, cause="NodeLost", exit_class="none", **_RUNTIME): "0x150 3x300"}),
-            silent({series(_FAILURES, cause="NodeLost", exit_class="none", **_RUNTIME): always(300)}),
+        # Counted by a manager that has ended since.
+        fires(
+            {series(_FAILURES, cause="NodeLost", exit_class="", **_RUNTIME): "_x140 1+1x15 _x300"} | scraped(),
+            cause="NodeLost",
         ),
-    ),
-    "TrainmasterTrainJobsRestart": Case(
-        fires=(
-            fires(
-                {series(_RESTARTS, cause="Preempted", exit_class="none", **_RUNTIME): growing(0.5)}, cause="Preempted"
-            ),
+        # Prometheus was away: what comes back is not new, whenever it comes back.
+        silent({series(_FAILURES, cause="Evicted", exit_class="", **_RUNTIME): away(50)} | _AWAY),
+        silent({series(_FAILURES, cause="Evicted", exit_class="", **_RUNTIME): "_x150 50x300"} | _FOUND),
+        # The manager could not be reached, which Prometheus knows.
+        silent(
+            {series(_FAILURES, cause="Evicted", exit_class="", **_RUNTIME): away(50)}
+            | scraped()
+            | {series("up"): "1x64 0x59 1x300"}
         ),
-        silent=(
-            silent({series(_RESTARTS, cause="Evicted", exit_class="", **_RUNTIME): away(400)} | _AWAY),
-            silent({series(_RESTARTS, cause="Preempted", exit_class="none", **_RUNTIME): growing(0.2)}),
-            silent({series(_RESTARTS, cause="Preempted", exit_class="none", **_RUNTIME): always(100)}),
-        ),
-    ),
-    "TrainmasterTrainJobsDoNotStart": Case(
-        fires=(
-            fires(_jobs("Waiting", always(5)) | {series(_STARTED, **_RUNTIME): always(7)}),
-            fires(_jobs("Waiting", always(5))),
-            # Another manager leads since.
-            fires(_jobs("Waiting", "5x150 _x300") | _jobs("Waiting", "_x150 5x300", pod="manager-b")),
-        ),
-        silent=(
-            # They are not known to have waited for an hour.
-            silent(_jobs("Waiting", "_x150 5x300")),
-            silent(_jobs("Waiting", always(5)) | {series(_STARTED, **_RUNTIME): growing(0.1)}),
-            silent(_jobs("Waiting", then((150, 5), (5, 0), (400, 5))) | {series(_STARTED, **_RUNTIME): always(7)}),
-            silent(_jobs("Suspended", always(5)) | {series(_STARTED, **_RUNTIME): always(7)}),
-        ),
-    ),
-    "TrainmasterTrainJobsWaitLong": Case(
-        fires=(
-            fires(
-                observed(
-                    "trainmaster_trainjob_time_to_running_seconds",
-                    {"600.0": 1, "1800.0": 2, "3600.0": 4, "+Inf": 4},
-                    **_RUNTIME,
-                ),
+        silent({series(_FAILURES, cause="ContainerFailed", exit_class="error", **_RUNTIME): growing(1)}),
+        silent({series(_FAILURES, cause="NodeLost", exit_class="none", **_RUNTIME): "0x150 3x300"}),
+        silent({series(_FAILURES, cause="NodeLost", exit_class="none", **_RUNTIME): always(300)}),
+    ],
+    "TrainmasterTrainJobsRestart": [
+        fires({series(_RESTARTS, cause="Preempted", exit_class="none", **_RUNTIME): growing(0.5)}, cause="Preempted"),
+        silent({series(_RESTARTS, cause="Evicted", exit_class="", **_RUNTIME): away(400)} | _AWAY),
+        silent({series(_RESTARTS, cause="Preempted", exit_class="none", **_RUNTIME): growing(0.2)}),
+        silent({series(_RESTARTS, cause="Preempted", exit_class="none", **_RUNTIME): always(100)}),
+    ],
+    "TrainmasterTrainJobsDoNotStart": [
+        fires(_jobs("Waiting", always(5)) | {series(_STARTED, **_RUNTIME): always(7)}),
+        fires(_jobs("Waiting", always(5))),
+        # Another manager leads since.
+        fires(_jobs("Waiting", "5x150 _x300") | _jobs("Waiting", "_x150 5x300", pod="manager-b")),
+        # They are not known to have waited for an hour.
+        silent(_jobs("Waiting", "_x150 5x300")),
+        silent(_jobs("Waiting", always(5)) | {series(_STARTED, **_RUNTIME): growing(0.1)}),
+        silent(_jobs("Waiting", then((150, 5), (5, 0), (400, 5))) | {series(_STARTED, **_RUNTIME): always(7)}),
+        silent(_jobs("Suspended", always(5)) | {series(_STARTED, **_RUNTIME): always(7)}),
+    ],
+    "TrainmasterTrainJobsWaitLong": [
+        fires(
+            observed(
+                "trainmaster_trainjob_time_to_running_seconds",
+                {"600.0": 1, "1800.0": 2, "3600.0": 4, "+Inf": 4},
                 **_RUNTIME,
             ),
+            **_RUNTIME,
         ),
-        silent=(
-            silent(
-                {
-                    series("trainmaster_trainjob_time_to_running_seconds_bucket", le=bound, **_RUNTIME): away(count)
-                    for bound, count in {"600.0": 1, "1800.0": 2, "3600.0": 40, "+Inf": 40}.items()
-                }
-                | _AWAY
-            ),
-            silent(
-                observed(
-                    "trainmaster_trainjob_time_to_running_seconds",
-                    {"600.0": 3.8, "1800.0": 3.9, "3600.0": 4, "+Inf": 4},
-                    **_RUNTIME,
-                )
-            ),
+        silent(
+            {
+                series("trainmaster_trainjob_time_to_running_seconds_bucket", le=bound, **_RUNTIME): away(count)
+                for bound, count in {"600.0": 1, "1800.0": 2, "3600.0": 40, "+Inf": 40}.items()
+            }
+            | _AWAY
         ),
-    ),
-    "TrainmasterJobSetsLate": Case(
-        fires=(
-            fires(
-                observed(
-                    "trainmaster_trainjob_time_to_jobset_seconds",
-                    {"30.0": 1, "60.0": 2, "120.0": 4, "+Inf": 4},
-                    **_RUNTIME,
-                )
-            ),
+        silent(
+            observed(
+                "trainmaster_trainjob_time_to_running_seconds",
+                {"600.0": 3.8, "1800.0": 3.9, "3600.0": 4, "+Inf": 4},
+                **_RUNTIME,
+            )
         ),
-        silent=(
-            silent(
-                observed(
-                    "trainmaster_trainjob_time_to_jobset_seconds",
-                    {"30.0": 4, "60.0": 4, "120.0": 4, "+Inf": 4},
-                    **_RUNTIME,
-                )
-            ),
+    ],
+    "TrainmasterJobSetsLate": [
+        fires(
+            observed(
+                "trainmaster_trainjob_time_to_jobset_seconds",
+                {"30.0": 1, "60.0": 2, "120.0": 4, "+Inf": 4},
+                **_RUNTIME,
+            )
         ),
-    ),
-    "TrainmasterNoProgress": Case(
-        fires=(fires(_reports("0+5x60 300x300") | _jobs("Running", always(3))),),
-        silent=(
-            silent(_reports(growing(5)) | _jobs("Running", always(3))),
-            silent(_reports("0+5x60 300x300") | _jobs("Running", always(0))),
-            silent(_reports(always(0)) | _jobs("Running", always(3))),
+        silent(
+            observed(
+                "trainmaster_trainjob_time_to_jobset_seconds",
+                {"30.0": 4, "60.0": 4, "120.0": 4, "+Inf": 4},
+                **_RUNTIME,
+            )
         ),
-    ),
-    "TrainmasterV1JobsFail": Case(
-        fires=(
-            fires(_v1(failed=growing(1), successful=growing(0.5)), framework="pytorch"),
-            fires(_v1(failed=growing(1), successful=None), framework="pytorch"),
-        ),
-        silent=(
-            silent(_v1(failed=growing(0.5), successful=growing(1))),
-            silent(_v1(failed=growing(0.1), successful=None)),
-            silent(_v1(failed=away(50), successful=away(20)) | _AWAY),
-        ),
-    ),
+    ],
+    "TrainmasterNoProgress": [
+        fires(_reports("0+5x60 300x300") | _jobs("Running", always(3))),
+        silent(_reports(growing(5)) | _jobs("Running", always(3))),
+        silent(_reports("0+5x60 300x300") | _jobs("Running", always(0))),
+        silent(_reports(always(0)) | _jobs("Running", always(3))),
+    ],
+    "TrainmasterV1JobsFail": [
+        fires(_v1(failed=growing(1), successful=growing(0.5)), framework="pytorch"),
+        fires(_v1(failed=growing(1), successful=None), framework="pytorch"),
+        silent(_v1(failed=growing(0.5), successful=growing(1))),
+        silent(_v1(failed=growing(0.1), successful=None)),
+        silent(_v1(failed=away(50), successful=away(20)) | _AWAY),
+    ],
 }

@@ -17,7 +17,11 @@ from support.golden import GOLDEN, load_yaml, recorded_cases
 from support.original_crds import original_job_definitions
 from support.sim.world import jobs_registry, quiet, registry_with
 
-from trainmaster.controller.cli.manager import add_training_operator_flags, overrides_of_environment, overrides_of_flags
+from trainmaster.controller.cli.config.flags import (
+    add_training_operator_flags,
+    overrides_of_environment,
+    overrides_of_flags,
+)
 from trainmaster.controller.configuration import Configuration, complete
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.webhooks.handlers import AdmissionHandlers

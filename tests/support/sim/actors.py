@@ -221,8 +221,12 @@ class User:
         jobset = self.find(JOBSETS, "default", name) or {}
         labels = {JOBSET_LABEL: name, JOBSET_UID_LABEL: jobset["metadata"]["uid"], REPLICATED_JOB_LABEL: "node"}
         container = {"name": "node", "image": "train:1"}
-        pod: JsonObject = {"metadata": {"name": f"{name}-node-0-0", "namespace": "default", "labels": labels}}
-        await self.create(PODS, {"apiVersion": "v1", "kind": "Pod", **pod, "spec": {"containers": [container]}})
+        pods = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": _owned_by(jobset, f"{name}-node-0")}
+        await self.create(JOBS, {**job, "spec": {"suspend": True, "template": pods}})  # so that nobody works on it
+        owner = self.find(JOBS, "default", f"{name}-node-0") or {}
+        metadata = {**_owned_by(owner, f"{name}-node-0-0"), "labels": labels}
+        await self.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, **pods})
         ended = {"exitCode": 1, "reason": "Error", "message": FAILURE, "finishedAt": "2026-01-01T00:00:05Z"}
         status = {**container, "imageID": "", "ready": False, "restartCount": 0, "state": {"terminated": ended}}
         await self._api.patch(
@@ -243,3 +247,12 @@ class User:
         """Return an object if it is there."""
         record = self._api.store.get(ObjectKey(resource, namespace, name))
         return None if record is None else record.object
+
+
+def _owned_by(owner: JsonObject, name: str) -> JsonObject:
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        **{field: owner["metadata"][field] for field in ("name", "uid")},
+    }
+    return {"name": name, "namespace": "default", "ownerReferences": [{**reference, "controller": True}]}

@@ -57,6 +57,15 @@ async def running_cluster(kubeconfig: str | None) -> RestConfig | None:
     return await _answering(_embedded())
 
 
+async def reachable_cluster(kubeconfig: str | None) -> RestConfig:
+    """Return the access to the same clusters, or else to the one that kubectl finds.
+
+    Raises:
+        ConfigurationError: There is none, or its kubeconfig cannot be used.
+    """
+    return await running_cluster(kubeconfig) or await load_config()
+
+
 def state_directory(kubeconfig: str | None) -> Path | None:
     """Return the directory of the embedded cluster that a kubeconfig, or else this directory, belongs to, if it is one.
 

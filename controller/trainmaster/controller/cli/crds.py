@@ -9,7 +9,7 @@ import argparse
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import trainmaster.runtime
 from trainmaster.controller.cli.options import CommandError, reporting_errors
@@ -17,9 +17,6 @@ from trainmaster.controller.cli.printers import print_objects
 from trainmaster.runtime.field_errors import did_you_mean
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
-
-_PACKAGED: Final = Path(trainmaster.runtime.__file__).parent / "crds"
-_CHECKOUT: Final = Path(trainmaster.runtime.__file__).parents[3] / "deploy" / "crds"
 
 
 def command(commands: Any) -> None:
@@ -92,9 +89,16 @@ def definitions_of(group: str) -> list[str]:
 
 @functools.cache
 def definition_files() -> dict[str, Path]:
-    """Find the files of all definitions, by name; in a checkout they are where users of clusters find them."""
-    directory = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
+    """Find the files of all definitions, by name."""
+    directory = shipped("crds")
     files = sorted(directory.glob("*.yaml"))
     if not files:
         raise CommandError(f"there are no definitions in {directory}; install trainmaster again")
     return {"{1}.{0}".format(*path.stem.split("_")): path for path in files}
+
+
+def shipped(what: str) -> Path:
+    """Return where files of the installation are; in a checkout they are where users of clusters find them."""
+    package = Path(trainmaster.runtime.__file__).parent
+    packaged = package / what
+    return packaged if packaged.is_dir() else package.parents[2] / "deploy" / what

@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from trainmaster.controller.cli.printers import complain
+from trainmaster.runtime.names import dns_label
 
 WRONG_USE = 2
+
+MANAGER_NAMESPACE: Final = "kubeflow"
+"""Where our manifests install the manager, as the original's do."""
 
 
 class CommandError(Exception):
@@ -32,6 +37,25 @@ def read_token(path: Path | None) -> str:
     if not token or not token.isascii() or any(character.isspace() for character in token):
         raise CommandError(f"--token-file {path} has no token in it")
     return token
+
+
+def refuse_bad_name(option: str, name: str, problems: Callable[[str], Sequence[str]] = dns_label) -> None:
+    """Refuse what cannot be a name.
+
+    Raises:
+        CommandError: There are problems with it.
+    """
+    if found := problems(name):
+        raise CommandError(f"{option} {name!r} cannot be a name: {', '.join(found)}")
+
+
+def add_kubeconfig_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--kubeconfig`."""
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="the cluster; default: $KUBECONFIG, the embedded one if it runs here, else as kubectl finds it",
+    )
 
 
 def add_files_option(parser: argparse.ArgumentParser) -> None:

@@ -6,25 +6,24 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from trainmaster.controller.cli.configured import load_framework
-from trainmaster.controller.cli.options import CommandError, add_configuration_options, reporting_errors
+from trainmaster.controller.cli.configured import effective_of, load_framework
+from trainmaster.controller.cli.options import (
+    MANAGER_NAMESPACE,
+    add_configuration_options,
+    refuse_bad_name,
+    reporting_errors,
+)
 from trainmaster.controller.cli.printers import aligned, listed, print_objects
 from trainmaster.controller.configuration import (
     Configuration,
-    ConfigurationInvalid,
     LeaderElection,
     Metrics,
     MetricsAuth,
     complete,
-    load_configuration,
 )
-from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
-from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.roles import NAME, roles, scopes_of
-from trainmaster.runtime.names import dns_label, dns_subdomain
-
-DEFAULT_NAMESPACE: Final = "kubeflow"
+from trainmaster.runtime.names import dns_subdomain
 
 AS_DEPLOYED: Final = Configuration(
     leader_election=LeaderElection(leader_elect=True), metrics=Metrics(auth=MetricsAuth(enabled=True))
@@ -45,15 +44,15 @@ def command(commands: Any) -> None:
     parser.add_argument(
         "-n",
         "--namespace",
-        default=DEFAULT_NAMESPACE,
+        default=MANAGER_NAMESPACE,
         metavar="NS",
-        help=f"of the manager; default: {DEFAULT_NAMESPACE}",
+        help="of the manager; default: %(default)s",
     )
     parser.add_argument(
         "--service-account",
         default=NAME,
         metavar="NAME",
-        help=f"of the manager, after which the roles are called; default: {NAME}",
+        help="of the manager, after which the roles are called; default: %(default)s",
     )
     parser.add_argument(
         "-o", "--output", choices=("yaml", "json", "table"), default="yaml", help="table: who needs what, and why"
@@ -63,18 +62,15 @@ def command(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print them; returns the exit code."""
-    for option, name, problems in (
-        ("--namespace", arguments.namespace, dns_label(arguments.namespace)),
-        ("--service-account", arguments.service_account, dns_subdomain(arguments.service_account)),
-    ):
-        if problems:
-            raise CommandError(f"{option} {name!r} cannot be a name: {', '.join(problems)}")
+    from trainmaster.controller.job_kinds import job_kinds  # noqa: PLC0415 - not needed for help
+    from trainmaster.controller.manager.policy_rules import policy_rules  # noqa: PLC0415 - it needs all of the manager
+
+    refuse_bad_name("--namespace", arguments.namespace)
+    refuse_bad_name("--service-account", arguments.service_account, dns_subdomain)
     framework = load_framework(arguments)
-    try:
-        stated = load_configuration(*arguments.config) if arguments.config else AS_DEPLOYED
-        effective = complete(stated, feature_gates=arguments.feature_gates)
-    except ConfigurationInvalid as error:
-        raise CommandError(str(error)) from error
+    effective = (
+        effective_of(arguments) if arguments.config else complete(AS_DEPLOYED, feature_gates=arguments.feature_gates)
+    )
     configuration = effective.configuration
     rules = policy_rules(
         configuration,

@@ -102,19 +102,13 @@ def _labelled(manifest: Manifest) -> JsonObject:
     Raises:
         ManifestError: It is something else.
     """
+    metadata, problem = manifest.object["metadata"], ""
     if (manifest.api_version, manifest.kind) != (API_VERSION, CLUSTER_TRAINING_RUNTIME_KIND):
-        raise ManifestError(
-            f"{manifest.title} is no {CLUSTER_TRAINING_RUNTIME_KIND} of {API_VERSION}, and nothing else is installed",
-            file=manifest.source.file,
-            line=manifest.source.line,
-        )
-    metadata = manifest.object["metadata"]
-    if "name" not in metadata:
-        raise ManifestError(
-            f"{manifest.title} has no name of its own: write metadata.name, by which it is found again",
-            file=manifest.source.file,
-            line=manifest.source.line,
-        )
+        problem = f"is no {CLUSTER_TRAINING_RUNTIME_KIND} of {API_VERSION}, and nothing else is installed"
+    elif "name" not in metadata:
+        problem = "has no name of its own: write metadata.name, by which it is found again"
+    if problem:
+        raise ManifestError(f"{manifest.title} {problem}", file=manifest.source.file, line=manifest.source.line)
     labels = {**(metadata.get("labels") or {}), LABEL: INSTALLER}
     return {**manifest.object, "metadata": {**metadata, "labels": labels}}
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final, NamedTuple
 
 import structlog
@@ -44,9 +44,9 @@ from trainmaster.controller.diagnosis.reading import (
     replaced,
 )
 from trainmaster.controller.diagnosis.waiting import waiting_condition
-from trainmaster.controller.explain.explanation import PATIENCE
 from trainmaster.controller.explain.findings import Event
-from trainmaster.controller.kube.cache.store import StoreReader
+from trainmaster.controller.explain.state import PATIENCE
+from trainmaster.controller.kube.cache.store import StoreReader, parse_resource_version
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -134,6 +134,9 @@ class _Job:
     due: float | None = None
     """When its pods are to be read because something failed."""
 
+    failing_as_of: int = 0
+    """The resource version at which a failure was not overcome yet."""
+
     settles: bool = False
     """Whether they are to be read once more after that."""
 
@@ -158,6 +161,10 @@ class _Job:
     was_read_at_end: bool = False
     is_taken_over: bool = False
     """Whether another process told its end, without the cause: it is kept, so that its pods are read once."""
+
+    def is_ahead_of(self, jobset: JsonObject) -> bool:
+        """Whether a failure is known that a state of the JobSet, which may be late, cannot tell of yet."""
+        return parse_resource_version(jobset["metadata"].get("resourceVersion")) < self.failing_as_of
 
     @property
     def is_unread_at_end(self) -> bool:
@@ -254,7 +261,7 @@ class Diagnosis:
         self._schedule_look(job, trainjob, waits=waits, is_idle=not is_stuck)
         if failed:
             job.first_failures.reopen()
-        elif is_ready(jobset, counts) or completed:
+        elif completed or (is_ready(jobset, counts) and not job.is_ahead_of(jobset)):
             job.attempt = restarts
             job.first_failures.close()
         if failed or not rests:
@@ -356,8 +363,9 @@ class Diagnosis:
         _, jobset = objects
         attempt, has_ended = (jobset.get("status") or {}).get("restarts") or 0, job.ended_at is not None
         pods: list[PodFailures] | Unread
+        version = 0
         try:
-            pods = await read_failed_pods(self._client, self._clock, jobset)
+            pods, version = await read_failed_pods(self._client, self._clock, jobset)
         except Unread as error:
             pods = error
         if self._jobs.get(key) is not job or (objects := self._objects(key, job.uid)) is None:
@@ -372,9 +380,12 @@ class Diagnosis:
         trainjob, jobset = objects
         if not job.was_read:
             # What has been overcome in the time of another process, that one has told of.
-            job.first_failures.skip(each for each in overcome(pods, attempt) if _is_before(each.at, self._leads_since))
+            before = time_text(self._leads_since)
+            job.first_failures.skip(each for each in overcome(pods, attempt) if each.at < before)
         job.was_read = True
         failures = [failure for pod in pods for failure in pod.failures]
+        over = set(overcome(pods, attempt))
+        job.failing_as_of = version if any(each not in over for each in failures) else 0
         for each in job.first_failures.note(failures, replaced(pods)):
             log.info("a container failed", failure=each.text)
             self._recorder.event(trainjob, type="Warning", reason=CONTAINER_FAILED, action=_ACTION, note=each.text)
@@ -487,7 +498,3 @@ class Diagnosis:
         look.interval = min(2 * look.interval, LONGEST_INTERVAL)
         look.due, look.has_turn = now + look.interval, False
         return True
-
-
-def _is_before(at: str, moment: datetime) -> bool:
-    return at < time_text(moment)

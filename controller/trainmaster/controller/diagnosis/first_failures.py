@@ -33,8 +33,8 @@ ATTEMPTS: Final = 5
 _NO_REASON: Final = "Error"  # what the kubelet writes for an exit code that says nothing
 _REASON: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")  # metav1.Condition
 _ATTEMPT: Final = re.compile(r"attempt \d+(?:, restart \d+)?(?=: )")
-_MEANINGS: Final = {OOM_KILLED: "it needed more memory than its limit", STATUS_UNKNOWN: "nobody saw how it ended"}
-"""Of reasons that know more than the exit code, and that no last words explain."""
+_TELLING: Final = frozenset({OOM_KILLED, STATUS_UNKNOWN})
+"""Reasons that no last words explain."""
 
 _LOST_A_PEER: Final = "it lost another rank"
 
@@ -165,11 +165,11 @@ def describe(failure: ContainerFailure) -> str:
     at = f" at {failure.at}" if failure.at else ""
     words = last_words(failure.message)
     reason = failure.reason if _reason(failure) != _NO_REASON else ""
-    meaning = _MEANINGS.get(reason, meaning_of(failure.exit_code))
+    meaning = meaning_of(failure.exit_code, reason)
     if not reason and failure.lost_a_peer:
         meaning = _LOST_A_PEER
     why = f" ({': '.join(filter(None, (reason, meaning)))})" if reason or meaning else ""
-    unsaid = "" if reason in _MEANINGS else f"; {_UNSAID}"
+    unsaid = "" if failure.tells_log or reason in _TELLING else f"; {_UNSAID}"
     end = f": {words}" if words else unsaid
     return f"{_who(failure)} ({where}) failed{at} with exit code {failure.exit_code}{why}{end}"
 

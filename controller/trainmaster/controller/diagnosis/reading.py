@@ -27,6 +27,7 @@ from trainmaster.controller.diagnosis.counts import without_jobs
 from trainmaster.controller.diagnosis.waiting import kept
 from trainmaster.controller.explain.findings import Event, parse_event
 from trainmaster.controller.explain.pods import is_of_jobset, is_running, places
+from trainmaster.controller.kube.cache.store import parse_resource_version
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
@@ -93,12 +94,16 @@ class PodFailures(NamedTuple):
     """What is kept of what it tells."""
 
 
-async def read_failed_pods(client: KubeClient, clock: Clock, jobset: JsonObject) -> list[PodFailures]:
-    """Return what the pods of a JobSet tell of failures, those without any included; raises `Unread`."""
+async def read_failed_pods(client: KubeClient, clock: Clock, jobset: JsonObject) -> tuple[list[PodFailures], int]:
+    """Return what the pods of a JobSet tell of failures, those without any included, as of which resource version.
+
+    Raises:
+        Unread: The server did not answer.
+    """
     return await _answer(_read_pods(client, jobset), clock, jobset, "the pods of a failing TrainJob")
 
 
-async def _read_pods(client: KubeClient, jobset: JsonObject) -> list[PodFailures]:
+async def _read_pods(client: KubeClient, jobset: JsonObject) -> tuple[list[PodFailures], int]:
     namespace, selector = jobset["metadata"]["namespace"], f"{JOBSET_LABEL}={jobset['metadata']['name']}"
     found: list[PodFailures] = []
     waiting = 0
@@ -109,9 +114,10 @@ async def _read_pods(client: KubeClient, jobset: JsonObject) -> list[PodFailures
             if _is_of(pod, jobset["metadata"]["uid"]):
                 waiting += not is_running(pod)
                 found.append(PodFailures(container_failures(pod), kept(pod, wholly=waiting <= MOST_WAITING)))
-        token = (page.get("metadata") or {}).get("continue")
+        metadata = page.get("metadata") or {}
+        token = metadata.get("continue")
         if not token or len(found) >= MOST_PODS:
-            return found
+            return found, parse_resource_version(metadata.get("resourceVersion"))
 
 
 async def read_refused_jobs(client: KubeClient, clock: Clock, jobset: JsonObject) -> str | None:

@@ -17,9 +17,10 @@ from typing import Final
 from trainmaster.controller.conditions import WAITING
 from trainmaster.controller.explain.cause import Cause, Question
 from trainmaster.controller.explain.causes.gangs import is_of_gang
-from trainmaster.controller.explain.explanation import PATIENCE, explain
+from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.findings import Event, Finding
 from trainmaster.controller.explain.pods import is_running, is_scheduled
+from trainmaster.controller.explain.state import PATIENCE
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.redaction import redact
 from trainmaster.controller.resources import TRAINJOBS

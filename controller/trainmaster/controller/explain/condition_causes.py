@@ -20,7 +20,13 @@ from trainmaster.controller.conditions import (
 )
 from trainmaster.controller.container_failures import OOM_KILLED
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.runtime.api.constants import DEADLINE_EXCEEDED_REASON, FAILED, RUNTIME_NOT_SUPPORTED_REASON, SUSPENDED
+from trainmaster.runtime.api.constants import (
+    DEADLINE_EXCEEDED_REASON,
+    FAILED,
+    MAX_RESTARTS_EXCEEDED_REASON,
+    RUNTIME_NOT_SUPPORTED_REASON,
+    SUSPENDED,
+)
 from trainmaster.runtime.jsontree import JsonObject
 
 REACHED_MAX_RESTARTS: Final = "ReachedMaxRestarts"
@@ -45,7 +51,7 @@ _BY_REASON: Final[Mapping[str, Mapping[str, Cause]]] = {
 running now; then what its containers failed of before. The reasons of the last two are causes by themselves.
 """
 
-_OF_LIMITS: Final = {REACHED_MAX_RESTARTS: Cause.BACKOFF_LIMIT_EXCEEDED}
+_OF_LIMITS: Final = dict.fromkeys((REACHED_MAX_RESTARTS, MAX_RESTARTS_EXCEEDED_REASON), Cause.BACKOFF_LIMIT_EXCEEDED)
 """Reasons of Failed that tell why nothing is tried any more, not why it failed."""
 
 _BY_MESSAGE: Final = (
@@ -55,7 +61,7 @@ _BY_MESSAGE: Final = (
     (re.compile(r"PreemptionByScheduler|\bPreempt"), Cause.PREEMPTED),
     (re.compile(r"longer than specified deadline"), Cause.DEADLINE_EXCEEDED),
     (re.compile(r"specified backoff limit"), Cause.BACKOFF_LIMIT_EXCEEDED),
-    (re.compile(r"exit code|replica\(s\) failed"), Cause.CONTAINER_FAILED),
+    (re.compile(r"exit code"), Cause.CONTAINER_FAILED),
 )
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from trainmaster.controller.container_failures import ContainerFailure
 from trainmaster.controller.explain.cause import Cause, Question
 from trainmaster.controller.explain.causes.pods.disruptions import DISRUPTIONS
 from trainmaster.controller.explain.causes.table import FINDERS
@@ -28,6 +27,7 @@ from trainmaster.controller.explain.findings import (
     reference_to,
 )
 from trainmaster.controller.explain.pods import (
+    FailedContainer,
     current_pods,
     has_succeeded,
     is_running,
@@ -36,12 +36,9 @@ from trainmaster.controller.explain.pods import (
     what_it_waits_for,
 )
 from trainmaster.controller.explain.ranking import explains, ranked
-from trainmaster.controller.explain.state import JobState, State, state_of
+from trainmaster.controller.explain.state import PATIENCE, JobState, State, state_of
 from trainmaster.controller.explain.timeline import Moment, timeline
 from trainmaster.controller.explain.view import JobView, Unread, WhyUnread, kubectl, named_advice, role_of
-
-PATIENCE: Final = timedelta(seconds=30)
-"""How long a job may take to start before one asks why it does not."""
 
 _SLACK: Final = timedelta(seconds=2)
 _MOST_PODS: Final = 5
@@ -66,19 +63,6 @@ _KEEPS_SUSPENDED: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class FailedContainer:
-    """The run of a container that failed first, in the last attempt of the job that failed."""
-
-    pod: ObjectReference
-    role: str
-    """What the pod is in the job, for instance `node 3`."""
-
-    failure: ContainerFailure
-    lines: Sequence[str]
-    """The last lines of its log, or what it said last; none if nobody read them."""
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation:
     """What there is to say of a job."""
 
@@ -91,6 +75,8 @@ class Explanation:
     """What there was, and is over, ranked."""
 
     failed_container: FailedContainer | None
+    """What failed first, in the last attempt of the job that failed."""
+
     timeline: Sequence[Moment]
     """The oldest first."""
 
@@ -113,7 +99,7 @@ def explain(view: JobView) -> Explanation:
         state=state,
         findings=current,
         overcome=overcome,
-        failed_container=_failed_container(view),
+        failed_container=next(iter(last_failures(view)), None),
         timeline=timeline(view),
         unread=view.unread,
         restarts=view.restarts(next(iter(view.jobsets or ()), {}), view.pods or ()),
@@ -206,11 +192,3 @@ def _finalizers(view: JobView) -> Iterator[Evidence]:
     if metadata.get("deletionTimestamp") and finalizers:
         text = f"{_HELD} {', '.join(map(str, finalizers))}"
         yield Evidence(view.reference, text, parse_time(metadata["deletionTimestamp"]))
-
-
-def _failed_container(view: JobView) -> FailedContainer | None:
-    """Return the first failure of the last attempt that has one; unless it has been overcome."""
-    for failure, pod in last_failures(view):
-        lines = view.log_of(pod, failure.container) or failure.message.splitlines()
-        return FailedContainer(reference_to({"kind": "Pod", **pod}), role_of(pod), failure, tuple(lines))
-    return None

@@ -109,8 +109,6 @@ class Event:
     first: datetime | None
     last: datetime | None
     count: int
-    reporter: str
-    """Which controller said it, for instance `default-scheduler`, `kubelet`, `jobset`."""
 
 
 def parse_event(raw: JsonObject) -> Event:
@@ -120,7 +118,6 @@ def parse_event(raw: JsonObject) -> Event:
     created = (raw.get("metadata") or {}).get("creationTimestamp")
     first = raw.get("eventTime") or raw.get("deprecatedFirstTimestamp") or raw.get("firstTimestamp") or created
     last = series.get("lastObservedTime") or raw.get("deprecatedLastTimestamp") or raw.get("lastTimestamp") or first
-    source: dict[str, Any] = raw.get("deprecatedSource") or raw.get("source") or {}
     return Event(
         about=ObjectReference(
             str(regarding.get("kind") or ""), str(regarding.get("namespace") or ""), str(regarding.get("name") or "")
@@ -132,5 +129,4 @@ def parse_event(raw: JsonObject) -> Event:
         first=parse_time(first),
         last=parse_time(last),
         count=int(series.get("count") or raw.get("deprecatedCount") or raw.get("count") or 1),
-        reporter=str(raw.get("reportingController") or raw.get("reportingComponent") or source.get("component") or ""),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -23,7 +23,7 @@ from trainmaster.controller.container_failures import (
 from trainmaster.controller.explain.findings import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.controller.job_fields import JobFields, mapping, number
-from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION
+from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, FAILED
 from trainmaster.runtime.jobs.constants import REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -90,6 +90,12 @@ def places(pods: Iterable[JsonObject]) -> list[list[JsonObject]]:
     return [sorted(of_place, key=_age_order) for of_place in there.values()]
 
 
+def known_pods(view: JobView) -> list[JsonObject]:
+    """Return all pods of a job that anybody still tells of, deleted ones as well."""
+    pods = (*(view.former_pods or ()), *(view.pods or ()))
+    return list({pod["metadata"]["uid"]: pod for pod in pods}.values())
+
+
 def current_pods(view: JobView) -> list[JsonObject]:
     """Return the newest pod of each place, of the last attempt, in the order of nodes."""
     pods = view.pods or ()
@@ -97,41 +103,57 @@ def current_pods(view: JobView) -> list[JsonObject]:
     return sorted((each[-1] for each in places(pods) if restart_attempt(each[-1]) == attempt), key=_order)
 
 
-def last_failures(view: JobView) -> list[tuple[ContainerFailure, JsonObject]]:
-    """Return how containers failed last, with their pods, whoever is most likely the cause of the others first.
+@dataclass(frozen=True, slots=True)
+class FailedContainer:
+    """A failure of a container, with its pod and the last lines that are known of it."""
 
-    Only the last attempt counts in which any failed, and of pods that had one place the newest. The run of a failure
-    counts the pods that had its place before.
+    failure: ContainerFailure
+    pod: JsonObject
+    lines: Sequence[str]
+    """Of its log, or what it said last; none if nobody read them."""
+
+
+def last_failures(view: JobView) -> list[FailedContainer]:
+    """Return how containers failed last, whoever is most likely the cause of the others first.
+
+    Only the last attempt counts in which any failed, of a job that has failed the last one; and of pods that had one
+    place the newest. The run of a failure counts the pods that had its place before.
     """
-    of_places = places(view.pods or ())
-    for attempt in sorted(set(map(restart_attempt, view.pods or ())), reverse=True):
+    pods = known_pods(view)
+    of_places = places(pods)
+    attempts = sorted(set(map(restart_attempt, pods)), reverse=True)
+    is_final = view.outcome == FAILED
+    for attempt in attempts[:1] if is_final else attempts:
         there = [
             [_failures(view, pod, before=number) for number, pod in enumerate(each)]
             for each in of_places
             if restart_attempt(each[0]) == attempt
         ]
-        newest = [pair for of_place in there for pair in of_place[-1]]
-        # Where no newest pod has failed, the ones before them tell why there are new ones.
-        found = newest or [pair for of_place in there for pair in next(filter(None, reversed(of_place)), [])]
-        if found:
-            return sorted(found, key=lambda pair: pair[0].precedence)
+        # Where nothing else tells why a job has failed: a run that was stopped then has overcome nothing.
+        if found := _newest(there, superseded=False) or (_newest(there, superseded=True) if is_final else []):
+            return sorted(found, key=lambda each: each.failure.precedence)
     return []
 
 
-def _failures(view: JobView, pod: JsonObject, *, before: int) -> list[tuple[ContainerFailure, JsonObject]]:
-    """Return the failures of a pod that are not overcome; the end of a log is the message of what has no other."""
-    return [
-        (
-            replace(
-                failure,
-                run=failure.run + before,
-                message=failure.message or "\n".join(view.log_of(pod, failure.container))[-_LONGEST_MESSAGE:],
-            ),
-            pod,
-        )
-        for failure in container_failures(pod)
-        if not failure.superseded and not failure.stopped
-    ]
+def _newest(of_places: Sequence[Sequence[list[FailedContainer]]], *, superseded: bool) -> list[FailedContainer]:
+    """Return the failures of the newest pods; where those have none, of the ones before, which tell why there are new
+    ones.
+    """
+    there = [[[f for f in of_pod if f.failure.superseded is superseded] for of_pod in each] for each in of_places]
+    newest = [each for of_place in there for each in of_place[-1]]
+    return newest or [each for of_place in there for each in next(filter(None, reversed(of_place)), [])]
+
+
+def _failures(view: JobView, pod: JsonObject, *, before: int) -> list[FailedContainer]:
+    """Return the failures of a pod that others are not to blame for."""
+    found = []
+    for failure in container_failures(pod):
+        if not failure.stopped:
+            lines = view.log_of(pod, failure.container)
+            message = failure.message or "\n".join(lines)[-_LONGEST_MESSAGE:]
+            counted = replace(failure, run=failure.run + before, message=message)
+            found.append(FailedContainer(counted, pod, tuple(lines or message.splitlines())))
+    return found
 
 
 def last_attempt_began(view: JobView) -> datetime | None:

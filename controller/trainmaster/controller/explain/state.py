@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -28,6 +28,9 @@ from trainmaster.controller.job_fields import PRECEDENCE, conditions_of, number
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED, TRAINJOB_KIND
 from trainmaster.runtime.jobs.constants import CREATED, RESTARTING, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
+
+PATIENCE: Final = timedelta(seconds=30)
+"""How long a job may take to start, and a controller to do something, before one asks why it does not."""
 
 
 class State(StrEnum):

@@ -16,10 +16,11 @@ from trainmaster.controller.container_failures import (
     OOM_KILLED,
     ContainerFailure,
     container_failures,
+    last_run,
     restart_attempt,
 )
 from trainmaster.controller.explain.findings import Event, ObjectReference, parse_time, reference_to
-from trainmaster.controller.explain.pods import condition_of
+from trainmaster.controller.explain.pods import condition_of, known_pods, places, wanted_pods
 from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.controller.job_fields import ENDS, conditions_of
 from trainmaster.runtime.api.constants import DEADLINE_EXCEEDED_REASON, FAILED
@@ -60,7 +61,7 @@ class Moment:
 def timeline(view: JobView) -> Sequence[Moment]:
     """Return what happened to a job."""
     # Of what has the same second, what follows from others comes later.
-    moments = [*_objects(view), *_pods(view), *_failures(view), *_warnings(view), *_conditions(view)]
+    moments = [*_objects(view), *_pods(view), *_failures(view), *_warnings(view), *_conditions(view), *_untold(view)]
     moments.sort(key=lambda moment: moment.at)
     if len(moments) <= MOST:
         return moments
@@ -129,12 +130,13 @@ def _conditions(view: JobView) -> Iterator[Moment]:
 
 
 def _pods(view: JobView) -> Iterator[Moment]:
-    for attempt, pods in _by_attempt(view.pods or ()):
+    for attempt, pods in _by_attempt(known_pods(view)):
         again = f" of attempt {attempt}" if attempt else ""
         for what, times in (
             ("created", [parse_time(pod["metadata"].get("creationTimestamp")) for pod in pods]),
             ("given a node", [_scheduled_at(pod) for pod in pods]),
-            ("started", [_first_start(pod) for pod in pods]),
+            ("started", [_first_start(pod) for pod in pods if not _hides_starts(pod)]),
+            ("started again", [_first_start(pod) for pod in pods if _hides_starts(pod)]),
         ):
             known = sorted(each for each in times if each is not None)
             if known:
@@ -142,9 +144,25 @@ def _pods(view: JobView) -> Iterator[Moment]:
                 yield _span(known, f"{part}{_counted(len(pods), 'pod', again)} {what}")
 
 
+def _untold(view: JobView) -> Iterator[Moment]:
+    """Tell of how many pods of the last attempt nothing is known: of what is gone only an embedded cluster tells."""
+    if view.pods is None or view.has_more_pods or not view.has_ended:
+        return
+    attempts = _by_attempt(each[-1] for each in places(known_pods(view)))
+    untold = sum((wanted_pods(view) or {}).values()) - (len(attempts[-1][1]) if attempts else 0)
+    if untold > 0:
+        pods = "1 pod" if untold == 1 else f"{untold} pods"
+        yield Moment(view.now, f"of {pods} nothing is known any more: deleted by now, or never created")
+
+
 def _scheduled_at(pod: JsonObject) -> datetime | None:
     scheduled = condition_of(pod, "PodScheduled")
     return parse_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None
+
+
+def _hides_starts(pod: JsonObject) -> bool:
+    """Tell whether containers of a pod were started more often than it tells of."""
+    return any(last_run(status) > 0 for status in (pod.get("status") or {}).get("containerStatuses") or ())
 
 
 def _first_start(pod: JsonObject) -> datetime | None:
@@ -159,7 +177,7 @@ def _first_start(pod: JsonObject) -> datetime | None:
 
 
 def _failures(view: JobView) -> Iterator[Moment]:
-    found = [(failure, pod) for pod in view.pods or () for failure in container_failures(pod) if not failure.stopped]
+    found = [(failure, pod) for pod in known_pods(view) for failure in container_failures(pod) if not failure.stopped]
     found.sort(key=lambda pair: pair[0].order)
     for failure, pod in found[:_MOST_FAILURES]:
         if at := parse_time(failure.at):
@@ -171,7 +189,8 @@ def _failures(view: JobView) -> Iterator[Moment]:
 
 def _ended(failure: ContainerFailure) -> str:
     reason = f" ({failure.reason})" if failure.reason == OOM_KILLED else ""
-    return f"container {failure.container} ends with exit code {failure.exit_code}{reason}"
+    restart = f", restart {failure.run}" if failure.run else ""
+    return f"container {failure.container} ends with exit code {failure.exit_code}{reason}{restart}"
 
 
 def _warnings(view: JobView) -> Iterator[Moment]:
@@ -196,7 +215,7 @@ def _warnings(view: JobView) -> Iterator[Moment]:
 def _is_told_otherwise(event: Event, view: JobView) -> bool:
     """Tell whether an event repeats what conditions tell, or pods that are still there."""
     if event.reason == CONTAINER_FAILED:
-        return any(f"pod {pod['metadata']['name']}," in event.note for pod in view.pods or ())
+        return any(f"pod {pod['metadata']['name']}," in event.note for pod in known_pods(view))
     return event.reason in _TOLD_OTHERWISE
 
 

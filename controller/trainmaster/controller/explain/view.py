@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from trainmaster.controller.container_failures import (
     JOB_INDEX_LABEL,
@@ -33,6 +34,10 @@ from trainmaster.runtime.jsontree import JsonObject
 
 Objects = Sequence[JsonObject] | None
 """All objects of a kind that concern the job; None if nobody looked."""
+
+
+_RESOURCE_OPTIONS: Final = {"cpu": "cpus", "memory": "memory", "nvidia.com/gpu": "gpus"}
+"""The options of `trainmaster run` for what nodes ask for."""
 
 
 class WhyUnread(StrEnum):
@@ -85,7 +90,7 @@ class JobView(JobFields):
     """Those that have its labels, and are not its own."""
 
     former_pods: Objects = None
-    """Those that are deleted and of which an embedded cluster still tells; read where a rank lost another one."""
+    """Those that are deleted, of which an embedded cluster still tells, and has the logs."""
 
     has_more_pods: bool = False
     """Whether it has more pods than were read: then nothing follows from one that is not among them."""
@@ -230,6 +235,22 @@ def named_advice(view: JobView, advice: Sequence[str]) -> Sequence[str]:
     """Return what to do about a cause in general, with the job in its commands."""
     of_job = shlex.join([_job(view), "-n", view.namespace, *view.command_options])
     return tuple(line.replace("JOB", of_job) for line in advice)
+
+
+def resource_field(view: JobView, name: str, *, limit: bool = False) -> str:
+    """Return where a job says how much it asks for, or may use: an option of `trainmaster run` of what that made."""
+    option = "memory-limit" if limit else _RESOURCE_OPTIONS.get(name)
+    if view.is_made_by_run and option is not None:
+        return f"--{option} of trainmaster run"
+    fields = "spec.trainer.resourcesPerNode" if view.is_trainjob else "the resources of its pod template"
+    return f"limits in {fields}" if limit else fields
+
+
+def nodes_field(view: JobView) -> str:
+    """Return where a job says how many nodes it has."""
+    if view.is_made_by_run:
+        return "--nodes of trainmaster run"
+    return "spec.trainer.numNodes" if view.is_trainjob else "replicas"
 
 
 def kubectl(view: JobView, *words: str, namespaced: bool = True) -> str:

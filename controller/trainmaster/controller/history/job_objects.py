@@ -7,7 +7,16 @@ from typing import Any
 
 from trainmaster.controller.conditions import CONTAINER_FAILED
 from trainmaster.controller.explain.condition_causes import cause_of, exit_code_of
-from trainmaster.controller.history.record import FAILED, SUCCEEDED, JobRecord, Sample, TimelineEntry, bounded, gone
+from trainmaster.controller.history.record import (
+    FAILED,
+    RESUMED,
+    SUCCEEDED,
+    JobRecord,
+    Sample,
+    TimelineEntry,
+    bounded,
+    gone,
+)
 from trainmaster.controller.job_fields import JobFields, PodSet, conditions_of, mapping, number, text
 from trainmaster.runtime.api.constants import JOBSET_KIND, NODE
 from trainmaster.runtime.jobs import constants as v1
@@ -126,7 +135,7 @@ def _timeline(metadata: Mapping[str, Any], conditions: list[JsonObject], started
         holds, reason, message = each["status"] == "True", each.get("reason", ""), each.get("message", "")
         if each["type"] == v1.CREATED or not (holds or each["type"] == v1.SUSPENDED):
             continue
-        event = each["type"] if holds else "Resumed"
+        event = each["type"] if holds else RESUMED
         if event == CONTAINER_FAILED:
             # One line for each attempt; those before the last one were there when they were the last.
             message = message.rpartition("\n")[2]

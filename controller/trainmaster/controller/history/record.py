@@ -25,6 +25,8 @@ DELETED: Final = "Deleted"
 """Results; the last one is that of a job which was deleted before it had ended."""
 
 RESULTS: Final = (SUCCEEDED, FAILED, DELETED)
+RESUMED: Final = "Resumed"
+"""The event of a timeline with which a suspension ended."""
 
 LONGEST_RECORD: Final = 64 * 1024
 _LONGEST_MESSAGE: Final = 2000
@@ -113,6 +115,11 @@ class JobRecord:
 
     timeline: Sequence[TimelineEntry] = ()
     """By time."""
+
+    @property
+    def began(self) -> str:
+        """Since when it might run: its creation, or the end of its last suspension."""
+        return max([self.created, *(each.time for each in self.timeline if each.event == RESUMED)])
 
     @property
     def has_ended(self) -> bool:

@@ -22,7 +22,12 @@ from trainmaster.controller.explain.condition_causes import REACHED_MAX_RESTARTS
 from trainmaster.controller.explain.state import State
 from trainmaster.controller.job_metrics.trainjob_facts import INVALID, TrainJobFacts
 from trainmaster.controller.job_metrics.workload_facts import WorkloadFacts
-from trainmaster.runtime.api.constants import COMPLETE, DEADLINE_EXCEEDED_REASON, RUNTIME_NOT_SUPPORTED_REASON
+from trainmaster.runtime.api.constants import (
+    COMPLETE,
+    DEADLINE_EXCEEDED_REASON,
+    POLICY_REASONS,
+    RUNTIME_NOT_SUPPORTED_REASON,
+)
 
 QUEUED: Final = "Queued"
 """The reason of a suspended TrainJob that waits for its queue."""
@@ -50,7 +55,7 @@ REASONS: Final[Mapping[State, tuple[str, ...]]] = {
     State.COMPLETE: ("",),
     State.FAILED: (
         "", DEADLINE_EXCEEDED_REASON, RUNTIME_NOT_SUPPORTED_REASON, "FailedJobs", REACHED_MAX_RESTARTS,
-        "FailJobSetFailurePolicyAction", OTHER_REASON,
+        "FailJobSetFailurePolicyAction", *POLICY_REASONS, OTHER_REASON,
     ),
     State.TERMINATING: ("",),
 }  # fmt: skip

@@ -244,6 +244,11 @@ class Caches:
             if _kind_of(informer.resource) == (JOBSET_API_VERSION, JOBSET_KIND):
                 informer.add_event_handler(observer.on_workload_event)
 
+    def add_pod_handler(self, handler: Callable[[Delta], object]) -> None:
+        """Have each change of the pods that plugins watch told."""
+        for _, informer in self._by_kind.get(("v1", "Pod"), ()):
+            informer.add_event_handler(handler)
+
     def enqueue_all(self) -> None:
         """Have all TrainJobs reconciled again, after everything else: something that concerns them all has changed."""
         if self._echoes is not None:

@@ -24,6 +24,7 @@ from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
 from trainmaster.controller.reconciling.trainjobs.status import only_counters
+from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINJOBS
 from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND
@@ -70,6 +71,8 @@ def make_controllers(
     diagnosis = Diagnosis(
         client, diagnosis_queue, trainjobs=caches.trainjobs.store, jobsets=jobsets, recorder=recorder, clock=clock
     )
+    resilience = Resilience(clock, caches.trainjobs.store)
+    caches.add_pod_handler(resilience.attempts.on_pod_event)
     decider = TrainJobDecider(
         api_reader=client,
         trainjobs=caches.trainjobs.store,
@@ -80,6 +83,7 @@ def make_controllers(
         clock=clock,
         deleted_workloads=caches.deleted_workloads,
         diagnosis=diagnosis,
+        resilience=resilience,
         planner=planner,
         plugin_threads=plugin_threads,
     )

@@ -148,15 +148,15 @@ class Applier:
         await _side_by_side([partial(self._create, key, owner, each) for each in decided.creates])
         return min(waits, default=None)
 
-    async def delete(self, key: str, owner: Owner, objects: Iterable[JsonObject]) -> None:
-        """Delete objects as they were observed.
+    async def delete(self, key: str, owner: Owner, objects: Iterable[JsonObject], *, foreground: bool = False) -> None:
+        """Delete objects as they were observed; in the foreground they stay until all that they own is gone.
 
         Raises:
             KubeError: The server refused, or could not be asked.
         """
         # Services are named before their pods, and have to be gone before those: by these it is known that they go.
         for _, same in groupby(objects, lambda obj: str(obj["kind"])):
-            await _side_by_side([partial(self._delete, key, owner, obj) for obj in same])
+            await _side_by_side([partial(self._delete, key, owner, obj, foreground) for obj in same])
 
     async def delete_expired(self, key: str, owner: Owner) -> bool:
         """Delete a job that has outlived its time to live, unless it is another one or has changed.
@@ -239,11 +239,13 @@ class Applier:
         self._event(owner, f"SuccessfulCreate{create.kind}", f"Created {_word(create.kind)}: {create.name}")
         self._expectations.expect_write(key, written, store)
 
-    async def _delete(self, key: str, owner: Owner, obj: JsonObject) -> None:
+    async def _delete(self, key: str, owner: Owner, obj: JsonObject, foreground: bool) -> None:
         kind, metadata = obj["kind"], obj["metadata"]
         resource, store = self._stores[obj["apiVersion"], kind]
         try:
-            await self._client.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+            await self._client.delete(
+                resource, metadata["namespace"], metadata["name"], uid=metadata["uid"], foreground=foreground
+            )
             log.debug("deleted", kind=kind, object=metadata["name"])
             self._event(owner, f"SuccessfulDelete{kind}", f"Deleted {_word(kind)}: {metadata['name']}")
         except NotFound:
@@ -254,7 +256,8 @@ class Applier:
         except ApiError as error:
             self._event(owner, f"FailedDelete{kind}", f"Error deleting: {error.message}", warning=True)
             raise
-        self._expectations.expect_deletion(key, obj, store)
+        if not foreground:
+            self._expectations.expect_deletion(key, obj, store)
 
     async def _find_hidden(self, key: str, owner: Owner, obj: JsonObject, conflict: ApiError) -> str:
         """Look at what has the name of an object that was to be created, because no cache shows it.

@@ -312,7 +312,7 @@ class Reconciler(Generic[Job, Observed, Decided]):
     async def _clean_up(self, key: str, owner: Owner, decided: Decided, status_due: float | None) -> bool:
         """Delete what is not wanted any more; tells whether that is the job itself."""
         if status_due is None or not decided.status_first:
-            await self._applier.delete(key, owner, decided.deletes)
+            await self._applier.delete(key, owner, decided.deletes, foreground=decided.waits_for_dependents)
         if status_due is not None or not decided.is_expired:
             return False
         if await self._applier.delete_expired(key, owner):

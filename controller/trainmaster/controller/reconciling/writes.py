@@ -77,6 +77,9 @@ class Decision:
     status_first: bool = False
     """Whether nothing may be deleted before the status tells of it."""
 
+    waits_for_dependents: bool = False
+    """Whether what is deleted stays until all that it owns is gone."""
+
     is_partial: bool = False
     """Whether more is to be created as soon as this is."""
 

@@ -61,9 +61,17 @@ DATASET_MOUNT_PATH: Final = "/workspace/dataset"
 MODEL_MOUNT_PATH: Final = "/workspace/model"
 
 # Restarts
-BACKOFF_LIMIT_ANNOTATION: Final = "trainmaster.dev/backoff-limit"
-"""Of a TrainJob: how often it is started anew before it fails, whatever its runtime says. The first pod that fails ends
-all pods of that attempt, as with torchrun, so that one failure counts once on any number of nodes."""
+RESILIENCE_POLICY_ANNOTATION: Final = "trainmaster.dev/resilience-policy"
+"""Of a job: its resilience policy as JSON."""
+
+RESILIENCE_ANNOTATION: Final = "trainmaster.dev/resilience"
+"""Of a JobSet: the policy that it was built for."""
+
+RESILIENCE_LABEL: Final = "trainmaster.dev/resilience"
+"""Of pods that the manager watches, because their job has a resilience policy."""
+
+ATTEMPTS_BEFORE_LABEL: Final = "trainmaster.dev/attempts-before"
+"""Of pods of a JobSet that took the place of another one: how many attempts of the job had ended by then."""
 
 # Ports and the downward API
 TRAINER_PORT: Final = 29500
@@ -173,6 +181,9 @@ SUSPENDED_REASON: Final = "Suspended"
 RESUMED_REASON: Final = "Resumed"
 DEADLINE_EXCEEDED_REASON: Final = "DeadlineExceeded"
 RUNTIME_NOT_SUPPORTED_REASON: Final = "TrainingRuntimeNotSupported"
+MAX_RESTARTS_EXCEEDED_REASON: Final = "MaxRestartsExceeded"
+POLICY_REASONS: Final = (MAX_RESTARTS_EXCEEDED_REASON, "NoProgress", "LogRuleBroken", "WorldSizeMismatch")
+"""With which a TrainJob fails by its resilience policy."""
 SUSPENDED_MESSAGE: Final = "TrainJob is suspended"
 RESUMED_MESSAGE: Final = "TrainJob is resumed"
 DEADLINE_EXCEEDED_MESSAGE: Final = "TrainJob exceeded its active deadline"

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from trainmaster.runtime.api import constants
 from trainmaster.runtime.api.meta import NAME, ApiModel, Definition, NullIsDefault, ObjectMeta, Schema
+from trainmaster.runtime.api.resilience import ResiliencePolicy
 from trainmaster.runtime.api.shapes import JobSetSpec, ProcessCount
 from trainmaster.runtime.canonical import without_blanks
 from trainmaster.runtime.jsontree import JsonObject
@@ -242,6 +243,8 @@ class TrainingRuntimeSpec(ApiModel):
     pod_group_policy: PodGroupPolicy | None = None
 
     run_policy: RunPolicy | None = None
+
+    resilience_policy: ResiliencePolicy | None = None
 
     template: JobSetTemplate | None = None
 

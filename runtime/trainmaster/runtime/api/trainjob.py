@@ -20,6 +20,7 @@ from trainmaster.runtime.api.meta import (
     ObjectMeta,
     Schema,
 )
+from trainmaster.runtime.api.resilience import ResiliencePolicy, ResilienceStatus
 from trainmaster.runtime.api.shapes import NamedObjects, Resources, RuntimePatchSpec
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -195,6 +196,10 @@ class TrainJobSpec(ApiModel):
     )
     """Changes to the runtime for this job only, applied one after the other."""
 
+    resilience_policy: ResiliencePolicy | None = None
+    """What becomes of the job if it fails, loses a node or stands still: laid over that of the runtime, field by field.
+    A change holds from the next time on that all pods are made anew by Trainmaster."""
+
     suspend: Annotated[bool, NullIsDefault] = False
     """Whether the job is kept from running."""
 
@@ -303,6 +308,8 @@ class TrainJobStatus(ApiModel):
 
     A crash of one node that ends the others counts once.
     """
+
+    resilience: ResilienceStatus | None = None
 
     runtime_snapshot_digest: Annotated[str, Schema(minLength=1, maxLength=128, default=None)] = ""
     """Digest of the runtime snapshot that the job is built from; another one is not used.

@@ -37,6 +37,7 @@ from trainmaster.runtime.jobs.types import ReplicaSpec
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_label_1035
 from trainmaster.runtime.podspec import warn_of_metadata
+from trainmaster.runtime.resilience import ANNOTATION_PATH, PolicyInvalid, annotated_policy, policy_problems
 
 _MANAGERS: Final = (MANAGED_BY_TRAINING_OPERATOR, MANAGED_BY_MULTIKUEUE)
 _CLEAN_POD_POLICIES: Final = (CLEAN_ALL, CLEAN_RUNNING, CLEAN_NONE)
@@ -58,7 +59,7 @@ def validate_job(kind: JobKind, obj: JsonObject, old: JsonObject | None) -> Vali
         with contained():
             job = parse_job(kind, obj)
             before = _parsed(kind, old)
-            found = [*_check_object(job, old), *check_job(job, before)]
+            found = [*_check_object(job, old), *_check_resilience(obj), *check_job(job, before)]
     except ApiTypeError as error:
         return ValidationResult(refusal=f"the {kind.kind} cannot be read: {'; '.join(error.problems)}")
     found += warn_of_metadata(obj, instead=f"spec.{kind.replica_specs_field}[].template.metadata")
@@ -119,6 +120,18 @@ def _check_object(job: Job, old: JsonObject | None) -> Iterator[FieldError]:
         yield FieldError(path, "field is immutable", value=manager)
     if manager is not None and manager not in _MANAGERS:
         yield FieldError(path, _supported(_MANAGERS), "NotSupported", manager)
+
+
+def _check_resilience(obj: JsonObject) -> Iterator[FieldError | FieldWarning]:
+    try:
+        policy = annotated_policy(_mapping(_mapping(obj.get("metadata")).get("annotations")))
+    except PolicyInvalid as error:
+        path, _, detail = str(error).partition(": ")
+        yield FieldError(path, detail, "Forbidden")
+        return
+    if policy is not None:
+        yield from policy_problems(policy, ANNOTATION_PATH)
+        yield FieldWarning(ANNOTATION_PATH, "has no effect on this kind yet: only TrainJobs have a resilience policy")
 
 
 def _check_replica_specs(job: Job) -> Iterator[FieldError | FieldWarning]:

@@ -45,6 +45,20 @@ def _containers(path: str) -> dict[str, Items | Length]:
     }
 
 
+_POLICY: Final = "spec.resiliencePolicy"
+_DURATIONS: Final = (
+    *("gracePeriod", "restartWindow", "nodes.for", "nodes.lostAfter", "progress.within", "progress.start"),
+    *("logs[].within", "logs[].every"),
+)
+_RESILIENCE: Final[Mapping[str, Items | Length]] = {
+    **{f"{_POLICY}.{each}": Length(32) for each in _DURATIONS},
+    f"{_POLICY}.exitCodes.fail": Items(64),
+    f"{_POLICY}.exitCodes.retry": Items(64),
+    f"{_POLICY}.logs": Items(16),
+    f"{_POLICY}.logs[].name": _LABEL,
+    f"{_POLICY}.logs[].pattern": Length(512),
+}
+
 TRAINJOB: Final[Mapping[str, Items | Length]] = {
     "spec.runtimeRef.name": _SUBDOMAIN,
     "spec.runtimeRef.apiGroup": _SUBDOMAIN,
@@ -81,6 +95,7 @@ TRAINJOB: Final[Mapping[str, Items | Length]] = {
     f"{_PODS}.serviceAccountName": _SUBDOMAIN,
     f"{_PODS}.tolerations": Items(128),
     f"{_PODS}.volumes": Items(128),
+    **_RESILIENCE,
 }
 """By path; `[]` is any element of a list."""
 
@@ -95,6 +110,7 @@ RUNTIME: Final[Mapping[str, Items | Length]] = {
     "spec.template.spec.replicatedJobs[].dependsOn": Items(5),
     "spec.template.spec.volumeClaimPolicies": Items(50),
     "spec.template.spec.volumeClaimPolicies[].templates": Items(50),
+    **_RESILIENCE,
 }
 """The same of both kinds of runtimes."""
 

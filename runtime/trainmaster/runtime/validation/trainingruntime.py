@@ -18,11 +18,12 @@ from trainmaster.runtime.api.constants import (
     SUPPORT_LABEL,
 )
 from trainmaster.runtime.canonical import TemplateInvalid, canonicalize_template, without_blanks
-from trainmaster.runtime.field_errors import FieldError, ValidationResult
+from trainmaster.runtime.field_errors import FieldError, FieldWarning, ValidationResult
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.info import ancestor_of
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.multislice import check_replicas
+from trainmaster.runtime.resilience import FIELD_PATH, policy_conflicts, policy_problems
 from trainmaster.runtime.validation.limits import runtime_limits
 from trainmaster.runtime.validation.trainjob import deprecation
 
@@ -53,7 +54,8 @@ def validate_runtime(obj: JsonObject, old: JsonObject | None, *, framework: Fram
         return ValidationResult([FieldError("spec.template.spec", str(error), type="Forbidden")])
     warnings = list(_warnings(runtime)) if old is None else []
     errors = list(_check(runtime))
-    for found in framework.policy_problems(runtime.spec.ml_policy, runtime.spec.pod_group_policy):
+    of_plugins = framework.policy_problems(runtime.spec.ml_policy, runtime.spec.pod_group_policy)
+    for found in (*of_plugins, *_check_resilience(runtime)):
         if isinstance(found, FieldError):
             errors.append(found)
         else:
@@ -79,6 +81,13 @@ def _check(runtime: TrainingRuntime | ClusterTrainingRuntime) -> Iterator[FieldE
             yield FieldError(f"{path}.replicas", problem, value=replicas)
         if ancestor in ANCESTORS:
             yield from _check_containers(replicated_job, ancestor, path)
+
+
+def _check_resilience(runtime: TrainingRuntime | ClusterTrainingRuntime) -> Iterator[FieldError | FieldWarning]:
+    policy = runtime.spec.resilience_policy
+    if policy is not None:
+        yield from policy_problems(policy, FIELD_PATH)
+        yield from policy_conflicts(policy, runtime.spec.template.spec if runtime.spec.template else {}, FIELD_PATH)
 
 
 def _check_processes(policy: MLPolicy | None) -> Iterator[FieldError]:

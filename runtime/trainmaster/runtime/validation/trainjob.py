@@ -24,6 +24,7 @@ from trainmaster.runtime.api.constants import (
     GROUP,
     LEGACY_GROUP,
     MANAGED_BY_TRAINER,
+    RESILIENCE_POLICY_ANNOTATION,
     SUPPORT_DEPRECATED,
     SUPPORT_LABEL,
 )
@@ -217,7 +218,8 @@ def _is_changed(obj: JsonObject, old: JsonObject) -> bool:
 
 def _validated(obj: JsonObject) -> JsonObject:
     spec: JsonObject = without_blanks(_mapping(obj.get("spec")))
-    return {key: value for key, value in spec.items() if key != "suspend"}
+    annotations = _mapping(_mapping(obj.get("metadata")).get("annotations"))
+    return {**spec, "suspend": None, RESILIENCE_POLICY_ANNOTATION: annotations.get(RESILIENCE_POLICY_ANNOTATION)}
 
 
 def _parsed(obj: JsonObject | None) -> TrainJob | None:

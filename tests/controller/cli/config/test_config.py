@@ -110,9 +110,17 @@ def test_the_manifest_of_the_config_map_will_do(before: str, column: int, capsys
 
 
 def test_a_quoted_text_in_a_config_map_has_the_place_of_its_key(capsys: pytest.CaptureFixture[str]) -> None:
-    config_map = {"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"any.yaml": f"{HEAD}\n\n\ntls: 5\n"}}
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "a"},
+        "data": {"any.yaml": f"{HEAD}\n\n\ntls: 5\n"},
+    }
     assert check(json.dumps(config_map, indent=1)) == 1
-    assert capsys.readouterr().out == "config.yaml:7:3: error: tls: must be a mapping of options, got 5\n"
+    assert capsys.readouterr().out == "config.yaml:8:3: error: tls: must be a mapping of options, got 5\n"
+
+
+NAMED_A = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
 
 
 @pytest.mark.parametrize(
@@ -122,19 +130,19 @@ def test_a_quoted_text_in_a_config_map_has_the_place_of_its_key(capsys: pytest.C
         ("a: 1\n---\nb: 1\n", ":2:1: error: expected a single document in the stream but found another document"),
         ("a: 1\na: 2\n", ':2:1: error: key "a" is already set'),
         (
-            "kind: ConfigMap\nmetadata: {name: a}\ndata: {b: c, d: e}\n",
+            NAMED_A + "data: {b: c, d: e}\n",
             ": error: ConfigMap a has no key controller_manager_config.yaml; it has: b, d",
         ),
         (
-            "kind: ConfigMap\nmetadata: {name: a}\n",
+            NAMED_A,
             ": error: ConfigMap a has no key controller_manager_config.yaml; it has: none",
         ),
         (
-            "kind: ConfigMap\nmetadata: {name: a}\ndata: {controller_manager_config.yaml: {webhook: {}}}\n",
+            NAMED_A + "data: {controller_manager_config.yaml: {webhook: {}}}\n",
             ": error: ConfigMap a: the value of controller_manager_config.yaml must be a text: put | after the key",
         ),
         (
-            "kind: ConfigMap\nmetadata: {name: a}\ndata: {b: c}\n---\nkind: ConfigMap\nmetadata: {name: b}\n",
+            NAMED_A + "data: {b: c}\n---\n" + NAMED_A.replace("a}", "b}"),
             ": error: there are several ConfigMaps that may be meant: a, b; give one of them",
         ),
         ("", f": error: the file must hold a mapping with {NAMED}"),
@@ -189,7 +197,7 @@ plugins:
         "config.yaml:10:5: warning: plugins.options.trainjobstatus: no effect: the feature gate TrainJobStatus is off",
         (
             "config.yaml:11:5: error: plugins.options.somebodys: no such plugin is installed here (there are: claims, "
-            "coscheduling, flux, jax, jobset, mpi, plainml, slices, torch, trainjobstatus, ...)"
+            "coscheduling, flux, jax, jobset, mpi, plainml, resilience, slices, torch, ...)"
         ),
     ]
 
@@ -285,9 +293,9 @@ def test_a_config_map_is_shown_with_its_own_lines_and_warnings_beside_it(capsys:
     # A config map is shown with its own lines.
     held = "".join(f"    {line}\n" for line in (HEAD + FILE).splitlines())
     Path("map.yaml").write_text(
-        f"kind: ConfigMap\nmetadata: {{name: a}}\ndata:\n  controller_manager_config.yaml: |\n{held}"
+        f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata:\n  controller_manager_config.yaml: |\n{held}"
     )
-    assert "  port: 1234  # map.yaml:8" in shown(capsys, "--config", "map.yaml").splitlines()
+    assert "  port: 1234  # map.yaml:9" in shown(capsys, "--config", "map.yaml").splitlines()
     # Warnings stand beside what is shown.
     Path("config.yaml").write_text(HEAD + "statusServer: {port: 7}\n")
     assert main(["config", "show", "--config", "config.yaml"]) == 0
@@ -333,7 +341,12 @@ def test_several_files_are_checked_together_each_with_its_own_lines(given: tuple
 def test_a_config_map_of_several_files_is_checked_as_a_manager_reads_it(ran: Ran) -> None:
     write_two()
     data = {name: Path("conf", name).read_text() for name in ("b.yaml", "a.yaml")}
-    config_map = {"kind": "ConfigMap", "metadata": {"name": "held"}, "data": {**data, "notes": "none"}}
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "held"},
+        "data": {**data, "notes": "none"},
+    }
     Path("map.yaml").write_text(yaml.safe_dump(config_map, default_style="|"))
     lines = Path("map.yaml").read_text().splitlines()
     misspelled, wrong = (lines.index(f"    {text}") + 1 for text in ("  prot: 2", "  port: 0"))

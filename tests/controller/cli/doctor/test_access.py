@@ -17,7 +17,7 @@ from support.processes import account_token
 from support.stack import Stack, api_server
 
 from trainmaster.controller.certificates.webhook_names import VALIDATING
-from trainmaster.controller.cli.doctor.command import BEFORE, CHECKS
+from trainmaster.controller.cli.doctor.checks import BEFORE, CHECKS
 from trainmaster.controller.cli.probes import SERVICE_ACCOUNTS
 from trainmaster.controller.configuration import complete, parse_configuration
 from trainmaster.controller.job_kinds import job_kinds
@@ -94,7 +94,7 @@ async def test_the_service_account_needs_what_the_configuration_takes(stack: Sta
         f"warn: the service account kubeflow/{NAME} may not get, list, watch, delete trainjobs.trainer.kubeflow.org; "
     )
     assert line.endswith(
-        "; apply our roles, with --config and --feature-gates if you gave them: trainmaster rbac -n kubeflow | "
+        "; apply our roles, with the --config and --feature-gates of the manager: trainmaster rbac -n kubeflow | "
         "kubectl apply --server-side -f -"
     )
 
@@ -115,7 +115,7 @@ async def test_the_service_account_needs_what_the_configuration_takes(stack: Sta
     line = await only_finding(stack, "service-account", metrics={"auth": {"enabled": True}})
     assert line.startswith(
         f"warn: the service account kubeflow/{NAME} may not create tokenreviews.authentication.k8s.io; create "
-        "subjectaccessreviews.authorization.k8s.io; apply our roles, with --config and "
+        "subjectaccessreviews.authorization.k8s.io; apply our roles, with the --config and "
     )
 
 

@@ -24,6 +24,7 @@ from trainmaster.controller.cli import main
 from trainmaster.controller.cli.config.text import KEY
 from trainmaster.controller.cli.crds import definition
 from trainmaster.controller.cli.doctor import command, health
+from trainmaster.controller.cli.doctor.checks import look
 from trainmaster.controller.cli.doctor.cluster import SELECTOR
 from trainmaster.controller.cli.doctor.facts import CONFIG_MAP
 from trainmaster.controller.cli.probes import DEFINITIONS, DEPLOYMENTS, SERVICE_ACCOUNTS
@@ -214,7 +215,7 @@ async def test_bindings_that_are_gone_fail(stack: Stack) -> None:
     assert line.startswith(
         f"fail: the service account kubeflow/{NAME} may not get, list, watch, delete trainjobs.trainer.kubeflow.org; "
     )
-    assert ", and there is no ClusterRoleBinding of its name; trainmaster rbac -n kubeflow | kubectl apply " in line
+    assert ", and there is no ClusterRoleBinding of its name; apply our roles, with the --config and " in line
     assert len(line) < 1000
     await stack.client.delete(SERVICE_ACCOUNTS, NAMESPACE, NAME)
     assert (await told(stack))["manager-rights"] == [
@@ -306,7 +307,7 @@ async def test_the_configuration_of_a_manager_that_is_replaced_is_not_taken_for_
     )
 
     async def lines() -> dict[str, str]:
-        found = await command.look(stack.access, None, Framework(load_plugins()), namespace=NAMESPACE)
+        found = await look(stack.access, None, Framework(load_plugins()), namespace=NAMESPACE)
         return {each.check: f"{each.status}: {each.message}" for each in found}
 
     assert (await lines())["lease"] == "ok: leaderElection.leaderElect is false: there is no lease"

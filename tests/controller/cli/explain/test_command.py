@@ -130,6 +130,7 @@ FAILS: dict[str, tuple[JsonObject, str, str]] = {
     "late": ({"activeDeadlineSeconds": 1}, "sleep 600", "DeadlineExceeded"),
     "held": ({"suspend": True}, "true", "Suspended"),
     "no-data": ({"on": "fetches"}, "true", "InitContainerFailed"),
+    "loops": ({"on": "loops"}, "echo broken; sleep 1; exit 3", "ContainerFailed"),
 }
 """Jobs of two nodes, each with a cause of its own."""
 
@@ -138,6 +139,8 @@ async def test_every_command_that_is_advised_works_where_it_is_advised(mine: Tea
     """What looks at something comes before what changes the job."""
     fetch = {"name": "fetch", "image": "i", "command": ["sh", "-c", "echo no such bucket; exit 1"]}
     await apply_runtime(mine.client, runtime_with("fetches", initContainers=[fetch]))
+    # Its pods are deleted when it has failed, while one of their containers runs again.
+    await apply_runtime(mine.client, runtime_with("loops", backoff_limit=1, restart_policy="OnFailure"))
     for name, (spec, script, _) in FAILS.items():
         await mine.submit(name, script, nodes=2, **spec)
     for name, (*_, cause) in FAILS.items():
@@ -145,7 +148,8 @@ async def test_every_command_that_is_advised_works_where_it_is_advised(mine: Tea
 
         async def is_explained(name: str = name, cause: str = cause, found: JsonObject = found) -> bool:
             found.update(await explain(mine, name))
-            return any(each["cause"] == cause for each in found["causes"])
+            is_over = name != "loops" or found["state"]["name"] == "Failed"
+            return is_over and any(each["cause"] == cause for each in found["causes"])
 
         await until(is_explained)
         if name == "no-module":
@@ -159,9 +163,10 @@ async def test_every_command_that_is_advised_works_where_it_is_advised(mine: Tea
                 done = await run_program(program, *words, *([] if "--kubeconfig" in words else mine.options[2:]))
             assert done.code == 0, f"{command}: {done.err}"
             assert done.out or done.err, command
-            if " logs " in command and name in ("a-node", "no-data"):
+            if " logs " in command and name in ("a-node", "no-data", "loops"):
                 assert done.out.endswith(("broken\n", "no such bucket\n")), command
-    await delete_runtimes(mine.client, "fetches")
+    for name in ("fetches", "loops"):
+        await delete_runtimes(mine.client, name)
 
 
 def _changes(command: str) -> bool:

@@ -21,6 +21,7 @@ from trainmaster.controller.cli.explain.events import read_events
 from trainmaster.controller.cli.explain.gathering import gather
 from trainmaster.controller.cli.explain.reader import MOST, Reader
 from trainmaster.controller.cli.explain.text import lines_of
+from trainmaster.controller.cli.follow.pod_logs import LogLines
 from trainmaster.controller.cli.jobs.lookup import find_job
 from trainmaster.controller.cli.probes import CLAIMS, NODES, POD_GROUPS
 from trainmaster.controller.explain.cause import Cause
@@ -184,15 +185,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The containers whose logs are asked for, as pod/container."""
     asked: list[str] = []
 
-    async def last_lines(client: KubeClient, *, pod: str, container: str, **more: Any) -> list[str]:
-        asked.append(f"{pod}/{container}")
-        return [
+    async def read_log(_: Reader, pod: JsonObject, container: str, **__: Any) -> LogLines:
+        asked.append(f"{pod['metadata']['name']}/{container}")
+        lines = LogLines()
+        for line in (
             "KeyError: 'input_ids'",
             f"{OF_TORCHRUN}failed (exitcode: 1) local_rank: 0 (pid: 27540) of binary: /venv/bin/python",
             "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
-        ]
+        ):
+            lines.feed(f"{at(5)} {line}\n".encode())
+        return lines
 
-    monkeypatch.setattr(failed_logs, "last_lines", last_lines)
+    monkeypatch.setattr(Reader, "read_log", read_log)
     return asked
 
 

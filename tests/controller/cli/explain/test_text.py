@@ -90,6 +90,13 @@ def silent() -> JobView:
     return view(jobsets=[jobset(nodes=3)], jobs=[job()], pods=pods, events=[], last_output=wrote)
 
 
+def barrier() -> JobView:
+    """A job whose second node sleeps, while the first one waits for it: both have written something a minute ago."""
+    pods = [running(node, started=9) for node in range(2)]
+    wrote = {each["metadata"]["uid"]: moment(240) for each in pods}
+    return view(jobsets=[jobset(nodes=2)], jobs=[job()], pods=pods, events=[], last_output=wrote)
+
+
 def asleep() -> JobView:
     """A job whose first node has written nothing, while another one goes on to write."""
     pods = [running(node, started=9) for node in range(2)]
@@ -136,7 +143,8 @@ def v1() -> JobView:
 
 
 VIEWS: dict[str, Callable[[], JobView]] = {
-    each.__name__: each for each in (waiting, failed, suspended, fine, silent, asleep, complete, new, deleted, v1)
+    each.__name__: each
+    for each in (waiting, failed, suspended, fine, silent, barrier, asleep, complete, new, deleted, v1)
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -68,23 +67,15 @@ class Recording:
     def __init__(self) -> None:
         self.logs, self.report = Logs(), Report()
         self.status = JobStatus(FollowedJob("team", "demo", "uid", CREATED))
-        self._recorder = FailureRecorder(
-            cast("KubeClient", self.logs),
-            self.report,
-            cast("JobLogs", self.logs),
-            start=asyncio.create_task,
-            changed=lambda: None,
-            goes_on=self._goes_on,
-        )
-
-    async def _goes_on(self) -> bool:
-        return self.goes_on
+        self._recorder = FailureRecorder(cast("KubeClient", self.logs), self.report, cast("JobLogs", self.logs))
 
     async def observe(self, *pods: JsonObject) -> None:
         for each in pods:
             self.status.observe_pod(each)
-            for reading in self._recorder.observe_pod(self.status, each):
-                await reading
+            for kept in self._recorder.observe_pod(self.status, each):
+                await self._recorder.read(self.status, kept)
+                if self.goes_on:
+                    self._recorder.report(self.status, kept)
 
     @property
     def lines(self) -> list[Sequence[str]]:
@@ -203,7 +194,7 @@ async def test_an_exit_code_and_a_reason_are_told_with_what_they_mean(recording:
         pod(3, containers=[container_status(terminated(2), name="dataset-initializer")], job="dataset-initializer"),
     )
     assert [line.partition("; attempt 0, pod demo-")[0] for line in recording.report.told] == [
-        "rank 1 failed: exit code 137, OOMKilled (it used more memory than its limit)",
+        "rank 1 failed: exit code 137, OOMKilled (it needed more memory than its limit)",
         "rank 2 failed: exit code 139 (crashed: SIGSEGV, a bad memory access in native code)",
         "container dataset-initializer failed: exit code 2",
     ]

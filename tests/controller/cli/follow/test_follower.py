@@ -17,7 +17,9 @@ from support.team import Team
 
 from trainmaster.controller.cli.follow.follower import Follower
 from trainmaster.controller.cli.follow.job_informers import Ownership
+from trainmaster.controller.cli.follow.job_logs import LogChoice
 from trainmaster.controller.cli.follow.job_status import followed_job
+from trainmaster.controller.cli.follow.pod_logs import LogOptions
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -167,10 +169,10 @@ async def test_a_job_that_has_ended_is_told_with_its_logs(mine: Team) -> None:
     assert (status.outcome, status.nodes, status.restarts) == ("Failed", 2, 0)
     first = status.last_failures[0]
     assert (first.failure.rank, first.failure.exit_code, first.lines) == (1, 1, ["11", "12", "13", "14"])
-    assert status.job.created <= str(status.started) <= str(status.ended)
-    _, reporter = await follow(ranks={1}, tail_lines=2)
+    assert status.job.created == status.began <= str(status.ended)
+    _, reporter = await follow(choice=LogChoice(rank=1, options=LogOptions(tail=2)))
     assert (reporter.printed, reporter.tracked) == (["13", "14"], {""})
-    _, reporter = await follow(ranks=None)
+    _, reporter = await follow(choice=LogChoice(is_all=True))
     assert {"rank 1 | 11", "rank 1 | 14"} <= set(reporter.printed)
     assert not [line for line in reporter.told if line.startswith("  |")]
 
@@ -256,10 +258,11 @@ async def test_a_job_that_no_controller_looks_at_is_told(quiet: tuple[Team, Faul
     reporter = Report()
     jobs = [followed_job(each) for each in (job, looked_at)]
     following = asyncio.create_task(Follower(client, jobs, reporter, clock=Hasty()).run())
-    await eventually(lambda: len(reporter.told) == 2)
+    await eventually(lambda: len(reporter.told) == 3)
     for each in jobs:
         await client.delete(TRAINJOBS, team.name, each.name)
     await following
     why = "`trainmaster explain lonely -n research` says why"
     assert f"TrainJob research/lonely has no status and no pods after 5 s; {why}" in reporter.told
     assert not any("looked-at has no" in line for line in reporter.told)
+    assert "  what next: trainmaster resume looked-at -n research" in reporter.told

@@ -18,9 +18,9 @@ from support.followed_jobs import (
     set_failures,
 )
 
-from trainmaster.controller.cli.follow.frame import ASCII, UNICODE, Glyphs, frame
+from trainmaster.controller.cli.follow import frame as module
+from trainmaster.controller.cli.follow.frame import ASCII, UNICODE, Attempt, Glyphs, JobFacts, JobView, facts_of, frame
 from trainmaster.controller.cli.follow.job_status import JobStatus
-from trainmaster.controller.cli.follow.progress import Attempt, JobView
 from trainmaster.controller.cli.follow.summary import clock, rank_groups, summary
 from trainmaster.controller.cli.output import plain, printable, printable_lines
 from trainmaster.controller.job_fields import Progress
@@ -69,7 +69,7 @@ def rows(*views: JobView, columns: int = 80, lines: int = 24, glyphs: Glyphs = U
 
 
 def view(status: JobStatus | None = None, name: str = "mnist", **fields: Any) -> JobView:
-    return JobView(status or job_status(pods=pods("Running", "Running"), nodes=2), name, **fields)
+    return JobView(facts_of(status or job_status(pods=pods("Running", "Running"), nodes=2)), name, **fields)
 
 
 def troubled() -> JobView:
@@ -303,12 +303,31 @@ def test_what_the_training_reports_counts_more() -> None:
     assert (shown.fraction, shown.metrics) == (0.5, {"loss": "0.2"})
 
 
-def test_a_job_runs_since_its_training_started_until_it_ended() -> None:
-    attempt = Attempt()
-    assert viewed(attempt, job_status()).elapsed == 600, "it was created then"
-    assert viewed(attempt, job_status(started="2024-01-01T00:09:00Z")).elapsed == 60
+def test_a_job_lasts_from_its_creation_or_resumption_to_its_end() -> None:
+    assert viewed(Attempt(), job_status()).elapsed == 600
+    resumed = {"Suspended": {"type": "Suspended", "status": "False", "lastTransitionTime": "2024-01-01T00:09:00Z"}}
+    assert viewed(Attempt(), job_status(conditions=resumed)).elapsed == 60
     ended = condition("Complete", at="2024-01-01T00:09:30Z")
-    assert viewed(attempt, job_status(started="2024-01-01T00:09:00Z", conditions=ended)).elapsed == 30
+    assert viewed(Attempt(), job_status(conditions=resumed | ended)).elapsed == 30
+
+
+def test_pods_are_looked_at_once_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of a thousand pods is drawn ten times a second."""
+    looks: list[JobStatus] = []
+
+    def look(status: JobStatus) -> JobFacts:
+        looks.append(status)
+        return facts_of(status)
+
+    monkeypatch.setattr(module, "facts_of", look)
+    attempt, status = Attempt(), job_status(pods=pods("Running"))
+    for _ in range(3):
+        viewed(attempt, status)
+    assert len(looks) == 1
+    set_conditions(status, condition("Complete"))
+    attempt.forget_facts()
+    assert viewed(attempt, status).facts.state == "Complete"
+    assert len(looks) == 2
 
 
 def test_of_a_burst_of_lines_the_last_ones_are_read() -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import cast
 
 from trainmaster.controller.cli.follow.pod_logs import (
+    EVERYTHING,
     KEPT_LINES,
-    ContainerRun,
-    FollowedPod,
     LogLines,
+    LogOptions,
     PodLog,
     last_lines,
 )
@@ -23,6 +23,7 @@ from trainmaster.controller.kube.rest.errors import (
     ServerError,
     StreamBroken,
 )
+from trainmaster.runtime.jsontree import JsonObject
 
 STAMP = "2026-01-01T00:00:00.123456789Z"
 
@@ -141,16 +142,27 @@ def test_the_end_is_kept_within_bounds() -> None:
     assert lines.between("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z") == []
 
 
-RUNNING, ENDED = ContainerRun(0, is_last=False), ContainerRun(0, is_last=True)
+def pod(run: int | None = 0, *, phase: str = "Running") -> JsonObject:
+    """A pod that says this of its container."""
+    state: JsonObject = {} if run is None else {"terminated": {}} if phase == "Succeeded" else {"running": {}}
+    status = {"name": "node", "restartCount": run or 0, "state": state}
+    return {"metadata": {"name": "p"}, "status": {"phase": phase, "containerStatuses": [status]}}
+
+
+RUNNING, ENDED = pod(), pod(phase="Succeeded")
 
 
 class Script:
-    """A client whose streams were written down before; an exception in a stream is raised."""
+    """A client whose streams were written down before; an exception in a stream is raised.
+
+    With each stream the pod whose log is followed comes to its next state.
+    """
 
     def __init__(self, *streams: list[bytes | KubeError], at_first: bytes = b"") -> None:
         self.streams = list(streams)
         self.at_first = at_first
         self.asked: list[dict[str, str]] = []
+        self.next_state: Callable[[], None] = lambda: None
 
     async def raw(self, *_: str, params: Mapping[str, str], accept: str) -> tuple[int, None, bytes]:
         assert (params["timestamps"], accept) == ("true", "*/*")
@@ -159,6 +171,7 @@ class Script:
     @asynccontextmanager
     async def stream(self, _path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
         self.asked.append(dict(params))
+        self.next_state()
         parts = self.streams.pop(0)
         if parts and isinstance(parts[0], KubeError):
             raise parts[0]
@@ -172,32 +185,29 @@ class Script:
         yield chunks()
 
 
-class Pod:
-    """A pod that says one thing after the other about its container."""
-
-    def __init__(self, *runs: ContainerRun) -> None:
-        self.runs = list(runs)
-
-    def run(self) -> ContainerRun:
-        return self.runs[0]
-
-    async def changed(self) -> None:
-        if len(self.runs) > 1:
-            self.runs.pop(0)
-
-
 def lines(*texts: str, second: int = 0) -> bytes:
     return "".join(f"2026-01-01T00:00:{second:02}.{text[0] * 9}Z {text[1:]}\n" for text in texts).encode()
 
 
-def log_of(script: Script, delivered: list[str]) -> PodLog:
-    client = cast("KubeClient", script)
-    return PodLog(client, namespace="default", pod="p", container="node", lines=LogLines(delivered.extend))
+def log_of(
+    script: Script, *states: JsonObject, to: list[str], with_times: bool = False, options: LogOptions = EVERYTHING
+) -> PodLog:
+    """The log of a pod that comes to these states, one after the other."""
+    cut = LogLines(to.extend, with_times=with_times)
+    log = PodLog(cast("KubeClient", script), namespace="default", pod="p", container="node", lines=cut, options=options)
+    left = list(states)
+
+    def next_state() -> None:
+        log.observe(left.pop(0) if len(left) > 1 else left[0])
+
+    script.next_state = next_state
+    next_state()
+    return log
 
 
-async def follow(script: Script, pod: Pod) -> list[str]:
+async def follow(script: Script, *states: JsonObject) -> list[str]:
     delivered: list[str] = []
-    await log_of(script, delivered).follow(pod.run, pod.changed)
+    await log_of(script, *states, to=delivered).follow()
     assert not script.streams
     return delivered
 
@@ -210,20 +220,20 @@ async def test_a_broken_stream_goes_on_where_it_stopped() -> None:
         [lines("1one", "2two", "2three"), lines("2four", "3five"), StreamBroken("gone")],
         [lines("1one", "2two", "2three", "2four", "3five", "4six")],
     )
-    assert await follow(script, Pod(RUNNING, RUNNING, ENDED)) == ["one", "two", "three", "four", "five", "six"]
+    assert await follow(script, RUNNING, RUNNING, RUNNING, ENDED) == ["one", "two", "three", "four", "five", "six"]
     assert [each.get("sinceTime") for each in script.asked] == [None, *["2026-01-01T00:00:00Z"] * 3]
 
 
 async def test_the_log_of_another_run_is_no_continuation() -> None:
     """While the connection was away, the container was restarted: the rest of the old log comes first, then the new."""
-    restarted, ended = ContainerRun(1, is_last=False), ContainerRun(1, is_last=True)
+    restarted, ended = pod(1), pod(1, phase="Succeeded")
     script = Script(
         [lines("1one", "2two"), StreamBroken("gone")],
         [lines("1one", "2two", "3three")],
         [lines("1one", "2four", second=9)],
         [lines("1one", "2four", second=9)],
     )
-    assert await follow(script, Pod(RUNNING, restarted, ended)) == ["one", "two", "three", "one", "four"]
+    assert await follow(script, RUNNING, restarted, restarted, ended) == ["one", "two", "three", "one", "four"]
     assert [each.get("previous") for each in script.asked] == [None, "true", None, None]
 
 
@@ -235,12 +245,10 @@ async def test_a_container_that_waits_for_its_next_start_has_the_log_of_its_last
         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
         "lastState": {"terminated": {"exitCode": 1}},
     }
-    pod = {"metadata": {"name": "p"}, "status": {"phase": "Running", "containerStatuses": [waiting]}}
+    ended = {"metadata": {"name": "p"}, "status": {"phase": "Failed", "containerStatuses": [waiting]}}
     delivered: list[str] = []
-    client = cast("KubeClient", script := Script([lines("1one")]))
-    cut = LogLines(delivered.extend, with_times=True)
-    log = PodLog(client, namespace="default", pod="p", container="node", lines=cut, since_seconds=60)
-    await FollowedPod(pod, "node", log, has_ended=True).follow()
+    script = Script([lines("1one")])
+    await log_of(script, ended, to=delivered, with_times=True, options=LogOptions(since_seconds=60)).follow()
     assert delivered == ["2026-01-01T00:00:00.111111111Z one"]
     assert [(each["sinceSeconds"], each["follow"]) for each in script.asked] == [("60", "true")]
 
@@ -248,24 +256,24 @@ async def test_a_container_that_waits_for_its_next_start_has_the_log_of_its_last
 async def test_what_is_there_already_is_read_before_a_stream_is_opened() -> None:
     # What is there already is read before a stream is opened. The pod may be deleted by then.
     script = Script([NotFound(status=404)], at_first=lines("1one", "2two"))
-    assert await follow(script, Pod(RUNNING)) == ["one", "two"]
+    assert await follow(script, RUNNING) == ["one", "two"]
     script = Script([lines("1one", "2two", "3three")], at_first=lines("1one", "2two")[:-2])
-    assert await follow(script, Pod(ENDED)) == ["one", "two", "three"]
+    assert await follow(script, ENDED) == ["one", "two", "three"]
     # A log that may not be read is no end without a word.
-    log = log_of(Script([Forbidden(status=403, message="you may not")]), [])
-    await log.follow(Pod(RUNNING).run, Pod(RUNNING).changed)
+    log = log_of(Script([Forbidden(status=403, message="you may not")]), RUNNING, to=[])
+    await log.follow()
     assert "you may not" in str(log.refusal)
 
 
 async def test_an_unfinished_line_is_delivered_once_at_the_end() -> None:
     script = Script([lines("1one", "2two")[:-1]], [lines("1one", "2two")[:-1]])
-    assert await follow(script, Pod(RUNNING, ENDED)) == ["one", "two"]
+    assert await follow(script, RUNNING, ENDED) == ["one", "two"]
     # An unfinished line is delivered when the pod is gone.
     script = Script([lines("1half a line")[:-1], StreamBroken("gone")], [NotFound(status=404)])
-    assert await follow(script, Pod(RUNNING)) == ["half a line"]
+    assert await follow(script, RUNNING) == ["half a line"]
     # A log that is not there yet is waited for.
     script = Script([BadRequest(status=400)], [lines("1one")])
-    assert await follow(script, Pod(ContainerRun(None, is_last=False), RUNNING, ENDED)) == ["one"]
+    assert await follow(script, RUNNING, ENDED) == ["one"]
 
 
 async def test_last_lines_are_those_of_one_run() -> None:

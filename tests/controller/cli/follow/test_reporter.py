@@ -68,7 +68,7 @@ def test_a_file_or_a_pipe_has_none(terminal: pytest.MonkeyPatch, stream: str) ->
 def test_plain_lines_are_logs_on_standard_output_and_all_else_on_standard_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    status = job_status(started="2024-01-01T00:00:00Z", conditions=condition("Complete", at="2024-01-01T00:01:23Z"))
+    status = job_status(conditions=condition("Complete", at="2024-01-01T00:01:23Z"))
     with Reporter(Commands()) as reporter:
         reporter.show([status])
         reporter.report("pod mnist-node-0-0: Running")
@@ -86,7 +86,7 @@ def test_plain_lines_are_logs_on_standard_output_and_all_else_on_standard_error(
     ]
 
 
-STARTED, ENDED = "2024-01-01T00:00:00Z", "2024-01-01T00:01:23Z"
+ENDED = "2024-01-01T00:01:23Z"
 
 
 def told(*jobs: JobStatus, commands: Commands | None = None) -> list[str]:
@@ -94,14 +94,13 @@ def told(*jobs: JobStatus, commands: Commands | None = None) -> list[str]:
 
 
 def complete(name: str = "mnist") -> JobStatus:
-    return job_status(name, started=STARTED, conditions=condition("Complete", at=ENDED))
+    return job_status(name, conditions=condition("Complete", at=ENDED))
 
 
 def failed(name: str = "mnist") -> JobStatus:
     ended = condition("Failed", at=ENDED, reason="JobSetFailed", message="jobset failed")
     return job_status(
         name,
-        started=STARTED,
         conditions=ended,
         failures=[failure("Traceback (most recent call last):", "ValueError: \x1b[31mmy loss is NaN\x1b[0m")],
     )
@@ -182,8 +181,13 @@ def test_what_can_be_done_depends_on_the_state() -> None:
         "TrainJob default/mnist: still Waiting, 1/2 running, 1 pending",
         "  logs:   trainmaster logs mnist --all",
         "  follow: trainmaster attach mnist",
+        "  why:    trainmaster explain mnist",
         "  delete: trainmaster delete mnist",
     ]
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room for it"}
+    status = job_status(pods=pods("Pending"))
+    status.pods["node-0"]["status"]["conditions"] = [unscheduled]
+    assert told(status)[1] == "  Unschedulable: rank 0: no room for it"
     # A job that is suspended can be resumed.
     status = job_status(conditions=condition("Suspended", reason="Suspended", message="TrainJob is suspended"))
     lines = told(status)
@@ -215,6 +219,7 @@ def test_of_several_jobs_those_that_failed_come_last() -> None:
         "  | ValueError: my loss is NaN",
         "  logs:   trainmaster logs JOB --all",
         "  follow: trainmaster attach JOB",
+        "  why:    trainmaster explain JOB",
         "  again:  trainmaster restart JOB",
         "  delete: trainmaster delete JOB",
     ]

@@ -9,7 +9,6 @@ import pytest
 
 from trainmaster.controller.cli.jobs.log_sources import (
     KeptLogs,
-    LogOptions,
     LogSource,
     lines,
     log_source,
@@ -113,7 +112,7 @@ def test_the_run_before_may_be_that_of_a_pod_that_was_replaced() -> None:
     ]
     [member] = members(JOB, pods)
     assert log_source(member) == LogSource("new", "uid-new", "node", 0, previous=False, attempt=1)
-    assert log_source(member, previous=True) == LogSource("old", "uid-old", "node", 0, previous=False)
+    assert log_source(member, previous=True) == LogSource("old", "uid-old", "node", 0, previous=False, is_over=True)
 
 
 def test_of_kept_logs_every_attempt_can_be_read_and_what_is_missing_is_known() -> None:
@@ -127,17 +126,17 @@ def test_of_kept_logs_every_attempt_can_be_read_and_what_is_missing_is_known() -
     assert log_source(member) == member.runs[0], "the new pod has printed nothing yet"
     assert log_source(member, attempt=1) == member.runs[1]
     assert log_source(member, attempt=3) is None
-    assert LogOptions().params(member.runs[1]) == {"container": "node", "uid": "uid-old", "run": "1"}
+    assert [run.is_over for run in member.runs] == [True] * 3
 
 
 def test_why_there_is_no_log() -> None:
     unscheduled = {"type": "PodScheduled", "status": "False", "message": "no room"}
     waiting = {"name": "node", "state": {"waiting": {"reason": "ErrImagePull", "message": "m"}}}
     told: dict[str, dict[str, Any]] = {
-        "it is not scheduled: no room": {"conditions": [unscheduled]},
-        "its container node waits: ErrImagePull: m": {"containerStatuses": [waiting]},
-        "Evicted: disk": {"phase": "Failed", "reason": "Evicted", "message": "disk"},
-        "it is Pending, and its container has not started": {"phase": "Pending"},
+        "it has no node: no room": {"conditions": [unscheduled]},
+        "its container node waits: ErrImagePull: m": {"phase": "Running", "containerStatuses": [waiting]},
+        "it is Failed: Evicted: disk": {"phase": "Failed", "reason": "Evicted", "message": "disk"},
+        "it has no node": {"phase": "Pending"},
     }
     assert [why_no_log(pod("only", **status)) for status in told.values()] == list(told)
 

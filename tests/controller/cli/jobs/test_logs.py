@@ -49,7 +49,8 @@ async def test_a_log_is_followed_from_before_the_pods_to_the_end(mine: Team, tmp
     await mine.submit("live", script, suspend=True)
     await mine.condition("live", "Suspended")
     async with mine.started("logs", "live", "-f") as running:
-        await eventually(lambda: any("is suspended, and has no pods" in line for line in running.err))
+        resume = f"  what next: {mine.advised('resume', 'live')}\n"
+        await eventually(lambda: resume in running.err)
         await mine.cli("resume", "live")
         await eventually(lambda: running.out == ["first\n"])
         gate.touch()
@@ -80,7 +81,7 @@ async def test_where_the_current_run_has_printed_nothing_the_last_one_is_read(mi
     await eventually(lambda: runs.exists() and bool(runs.read_text()))
     done = await mine.cli("logs", "silent")
     assert (done.code, done.out) == (0, "broken\n")
-    assert "rank 0: its current run has printed nothing yet; this is the log of the run before\n" in done.err
+    assert "rank 0: its current run has written nothing yet; this is the log of the run before\n" in done.err
     assert (await mine.cli("logs", "silent", "--all")).out == "rank 0 | broken\n"
     assert (await mine.cli("logs", "silent", "--tail", "5")).out == ""
     gate.touch()
@@ -92,7 +93,7 @@ async def test_why_there_is_no_log_is_told(mine: Team) -> None:
     done = await mine.cli("logs", "early")
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        f"TrainJob {mine.name}/early is suspended, and has no pods; `trainmaster resume early` starts it\n"
+        f"TrainJob {mine.name}/early is suspended, and has no pods\n  what next: {mine.advised('resume', 'early')}\n"
     )
 
     resources = {"resourcesPerNode": {"requests": {"cpu": "500"}}}
@@ -108,12 +109,39 @@ async def test_why_there_is_no_log_is_told(mine: Team) -> None:
     done = await mine.cli("logs", "wide")
     assert (done.code, done.out) == (1, "")
     told = done.err.splitlines()
-    assert re.fullmatch(r"node 0: pod wide-node-0-0-\w+ has no log yet: it is not scheduled: .+", told[0])
+    assert re.fullmatch(r"node 0: pod wide-node-0-0-\w+ has no log yet: it has no node: .+", told[0])
     assert told[1] == f"  what next: {mine.advised('logs', 'wide')} -f waits for it"
 
     done = await mine.cli("logs", "wide", "--previous", code=1)
     assert re.fullmatch(r"node 0: pod wide-node-0-0-\w+ has had no run before the current one\n", done.err)
     done = await mine.cli("logs", "wide", "--previous", "-f", code=2)
+
+    async with mine.started("logs", "wide", "-f") as running:
+        await eventually(lambda: any("FailedScheduling" in line and "never" in line for line in running.err))
+        await mine.client.delete(TRAINJOBS, mine.name, "wide")
+        done = await running.finish(code=1)
+    assert f"  what next: {mine.advised('explain', 'wide')}\n" in done.err
+    assert done.err.endswith(f"\nTrainJob {mine.name}/wide: Deleted\n")
+
+
+async def test_an_empty_log_is_told(mine: Team, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    await mine.submit("mute", f"while ! [ -e {gate} ]; do sleep 0.05; done")
+
+    async def runs() -> bool:
+        return any(pod["status"].get("phase") == "Running" for pod in await mine.pods("mute"))
+
+    await until(runs)
+    assert (await mine.cli("logs", "mute", code=0)).err == "rank 0: its container has written nothing yet\n"
+    done = await mine.cli("logs", "mute", "--since", "1h", code=0)
+    assert done.err == "rank 0: its container has written nothing in that time\n"
+    async with mine.started("logs", "mute", "-f") as running:
+        await eventually(lambda: running.err == ["rank 0: its container has written nothing yet\n"])
+        gate.touch()
+        done = await running.finish(code=0)
+    nothing = "rank 0: its container ended, and wrote nothing\n"
+    assert (done.out, "".join(running.err[1:])) == ("", nothing)
+    assert (await mine.cli("logs", "mute", "--all", code=0)).err == nothing
 
 
 async def test_logs_outlive_pods_until_the_job_is_deleted(mine: Team, tmp_path: Path) -> None:
@@ -155,7 +183,7 @@ async def test_every_attempt_has_its_log(mine: Team, tmp_path: Path) -> None:
     script += f"while ! [ {came} ]; do sleep 0.05; done; [ $n = 1 ]"
     again = mine.manifest("again", script, nodes=2)
     again["spec"]["trainer"]["numProcPerNode"] = 2
-    again["metadata"]["annotations"] = {"trainmaster.dev/backoff-limit": "1"}
+    again["metadata"]["annotations"] = {"trainmaster.dev/resilience-policy": '{"maxRestarts": 1}'}
     await mine.client.create(TRAINJOBS, again)
     await mine.condition("again", "Complete")
     assert (await mine.cli("logs", "again", code=0)).out == "attempt 1 of 0\n"
@@ -180,7 +208,7 @@ async def test_jobs_of_the_older_api_have_logs_as_well(mine: Team, tmp_path: Pat
     assert (done.code, done.out) == (0, "master 0\n")
 
     lines = (await mine.cli("logs", "older", "--all")).out.splitlines()
-    assert sorted(lines) == ["master-0 | master 0", "worker-0 | worker 1", "worker-1 | worker 2"]
+    assert sorted(lines) == ["master 0 | master 0", "worker 0 | worker 1", "worker 1 | worker 2"]
     assert (await mine.cli("logs", "pytorchjob/older", "--rank", "2")).out == "worker 2\n"
 
 

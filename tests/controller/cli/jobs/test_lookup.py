@@ -78,7 +78,7 @@ def test_a_job_that_says_nothing_is_listed_as_well() -> None:
     now = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
     assert not job.is_suspended
     lines = table(rows_of([job], pods=[], jobsets=[], now=now), now=now, namespaces=True)
-    assert lines[1].split() == ["team", "PyTorchJob", "bare", "Waiting", "-", "0/0", "0", "60s", "-"]
+    assert lines[1].split() == ["team", "PyTorchJob", "bare", "Waiting", "-", "0/0", "0", "60s", "60s"]
 
 
 @pytest.mark.parametrize("odd", [None, "odd", 7, ["odd"], {"Worker": "odd"}, {"Worker": {"replicas": None}}])

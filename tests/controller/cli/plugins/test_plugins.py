@@ -87,7 +87,7 @@ def test_the_list_has_what_is_installed_in_the_order_in_which_it_runs(ran: Ran) 
     by_name = {line.split()[0]: line.split() for line in lines}
     assert by_name["torch"][1] == "trainmaster"
     assert by_name["torch"][3:] == ["stable", "enforce_ml_policy,validate", by_name["torch"][5], "loaded"]
-    assert int(by_name["jobset"][5]) == 11  # its priority is the lowest
+    assert int(by_name["jobset"][5]) == 12  # its priority is the lowest
     assert by_name["trainjobstatus"][5:] == ["-", "gate", "closed"]
     assert "trainmaster: trainjobstatus is gate closed: the feature gate TrainJobStatus is off" in err
 

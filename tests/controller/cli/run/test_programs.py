@@ -141,7 +141,7 @@ async def test_any_command_runs_with_packages_and_with_checkpoints_that_stay(loc
 async def test_a_job_that_uses_more_memory_than_its_limit_is_killed(local: Team, project: Path) -> None:
     (project / "train.py").write_text("import time\nheld = bytearray(300_000_000)\ntime.sleep(30)\n")
     done = await local.cli("run", "train.py", "--memory-limit", "100Mi", code=1)
-    assert "exit code 137, OOMKilled (it used more memory than its limit)" in done.err
+    assert "exit code 137, OOMKilled (it needed more memory than its limit)" in done.err
 
 
 async def test_a_script_elsewhere_and_a_module_run_in_the_current_directory(

@@ -16,14 +16,8 @@ from aiohttp import web
 from support.web import listening
 
 from trainmaster.controller.cli.options import CommandError
-from trainmaster.controller.cli.support_bundle.bundle import (
-    Bundle,
-    Reading,
-    end_of_log,
-    refuse_existing,
-    write,
-    write_file,
-)
+from trainmaster.controller.cli.support_bundle.archive import refuse_existing, write, write_file
+from trainmaster.controller.cli.support_bundle.bundle import Bundle, Reading, end_of_log
 from trainmaster.controller.cli.support_bundle.manager import gather_pages
 from trainmaster.controller.cli.support_bundle.redaction import Redactor
 from trainmaster.controller.configuration import parse_configuration

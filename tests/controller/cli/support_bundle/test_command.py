@@ -24,6 +24,7 @@ from trainmaster.controller.cli import main
 from trainmaster.controller.cli.probes import DEPLOYMENTS
 from trainmaster.controller.cli.support_bundle import command
 from trainmaster.controller.cli.support_bundle.bundle import Bundle
+from trainmaster.controller.cli.support_bundle.gathering import gather
 from trainmaster.controller.cli.support_bundle.redaction import Redactor
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, PODS, SECRETS, SERVICES
@@ -207,7 +208,7 @@ async def gathered(kubeconfig: Path, *, most: Bundle | None = None, **given: Any
     defaults: dict[str, Any] = {"jobs": [], "namespace": None, "manager_namespace": None, "env_values": False}
     arguments = argparse.Namespace(**{**defaults, "kubeconfig": str(kubeconfig), **given})
     bundle, redactor = most or Bundle(datetime.now(UTC)), Redactor()
-    await command._gather(arguments, bundle, redactor, token="")
+    await gather(arguments, bundle, redactor, token="")
     return dict(bundle.written(redactor))
 
 

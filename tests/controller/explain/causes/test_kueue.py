@@ -83,7 +83,6 @@ def test_queues_that_do_not_exist_or_are_stopped_are_told() -> None:
 
 
 def test_admission_checks_and_deactivation_are_told_and_an_admitted_workload_is_no_reason() -> None:
-    # Admission checks and deactivation are told.
     waiting = workload(condition("QuotaReserved", "QuotaReserved", "ok"), active=False)
     waiting["status"]["admissionChecks"] = [{"name": "provision", "state": "Retry", "message": "no capacity"}]
     found = explain(view(trainjob(SUSPENDED, suspend=True), jobsets=[], pods=[], workloads=[waiting])).findings[0]
@@ -122,7 +121,6 @@ def test_who_holds_the_quota_is_told_whoever_has_most_first() -> None:
 
 
 def test_what_is_used_up_is_told_where_kueue_names_no_resource_and_quota_is_waited_for() -> None:
-    # What is used up is told where kueue names no resource.
     waiting = workload(condition("QuotaReserved", "Pending", "Workload didn't fit", since=3, status="False"))
     queues = [queue("LocalQueue", "research"), cluster_queue(a100=("8", "8"), t4=("4", "1"))]
     found = explain(view(trainjob(SUSPENDED, suspend=True), jobsets=[], pods=[], workloads=[waiting], queues=queues))
@@ -181,7 +179,6 @@ def test_a_gang_of_which_pods_have_failed_had_started() -> None:
 
 
 def test_a_queue_of_volcano_that_is_full_is_the_cause() -> None:
-    # A queue of volcano that is full is the cause.
     told = "4/0 tasks in gang unschedulable: pod group is not ready, 4 minAvailable; queue resource quota insufficient"
     waiting = group(VOLCANO, "Pending", condition("Unschedulable", "NotEnoughResources", told), queue="research")
     queue = {

@@ -19,7 +19,6 @@ DEADLINE = condition("Failed", "DeadlineExceeded", "TrainJob exceeded its active
 
 
 def test_the_deadline_of_a_job_says_how_much_of_it_went_by_before_all_pods_had_started() -> None:
-    # A deadline says how much of it went by before all pods had started.
     pods = [running(0, started=10), running(1, started=50)]
     (first,) = explain(view(trainjob(DEADLINE, activeDeadlineSeconds=60), jobsets=[], pods=pods)).findings
     assert first.cause is Cause.DEADLINE_EXCEEDED
@@ -40,7 +39,6 @@ def test_the_deadline_of_a_job_says_how_much_of_it_went_by_before_all_pods_had_s
 
 
 def test_a_deadline_of_a_job_of_the_runtime_or_of_kubeflow_org_is_one_too() -> None:
-    # The deadline of a job of the runtime is one too.
     failed = condition("Failed", "FailedJobs", "jobset failed due to one or more job failures", since=60)
     of_job = job(condition("Failed", "DeadlineExceeded", "Job was active longer than specified deadline", since=59))
     found = explain(view(trainjob(failed), jobsets=[jobset()], jobs=[of_job], pods=[])).findings
@@ -139,7 +137,6 @@ def test_who_suspended_a_job_last_is_told_with_the_time() -> None:
 
 
 def test_a_job_of_kubeflow_org_is_suspended_by_its_run_policy_and_a_jobset_by_others() -> None:
-    # A job of kubeflow org is suspended by its run policy.
     job = pytorchjob(SUSPENDED, suspend=True)
     job["metadata"]["managedFields"] = [managed("argo", {"f:spec": {"f:runPolicy": {"f:suspend": {}}}})]
     (found,) = explain(view(job, pods=[])).findings
@@ -154,7 +151,6 @@ def test_a_job_of_kubeflow_org_is_suspended_by_its_run_policy_and_a_jobset_by_ot
 
 
 def test_a_job_in_a_queue_waits_for_kueue_where_that_is_installed() -> None:
-    # A job in a queue waits for kueue.
     job = trainjob(SUSPENDED, suspend=True)
     job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
     (found,) = explain(view(job, jobsets=[], pods=[])).findings
@@ -180,7 +176,6 @@ TOLD = "a volume of it is not there: PersistentVolumeClaim imagenet: it does not
 
 
 def test_what_the_manager_found_is_the_cause_where_nobody_else_could_look() -> None:
-    # What the manager found is the cause where nobody else could look.
     waits = trainjob(condition("Waiting", "VolumePending", TOLD, since=33))
     (found,) = explain(view(waits, jobsets=[jobset()])).findings
     assert (found.cause, found.since) == (Cause.VOLUME_PENDING, moment(33))

@@ -50,7 +50,6 @@ def blocked(message: str, **known: Any) -> Finding:
 
 
 def test_a_webhook_that_refuses_is_told_with_whose_it_is() -> None:
-    # A webhook that refuses is told with whose it is.
     helm = configuration(release_name="guards", release_namespace="acme")
     found = blocked(DENIED, webhooks=[helm])
     assert [(str(each.object), each.text) for each in found.evidence[1:]] == [
@@ -124,7 +123,6 @@ def deployment(available: int, *, replicas: int = 1, namespace: str = "kubeflow"
 
 
 def test_a_job_that_nobody_looks_at_lacks_a_manager_after_a_while_most_likely() -> None:
-    # A job that nobody looks at lacks a manager most likely.
     (found,) = explain(view(**NEGLECTED, now=40)).findings
     assert (found.cause, found.certainty) == (Cause.MANAGER_ABSENT, Certainty.LIKELY)
     assert found.evidence[0].text == "has no status, no snapshot and no JobSet"
@@ -158,7 +156,6 @@ def test_a_manager_that_is_certainly_away() -> None:
 
 
 def test_a_leader_that_neglects_a_job_is_another_manager() -> None:
-    # A leader that neglects the job is another manager.
     (found,) = explain(view(**NEGLECTED, leases=[lease(295)])).findings
     assert (found.cause, found.certainty) == (Cause.ANOTHER_MANAGER_LEADS, Certainty.LIKELY)
     assert found.evidence[0].text == "in namespace kubeflow is held by manager-1"

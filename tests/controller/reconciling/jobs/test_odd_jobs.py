@@ -192,11 +192,6 @@ def with_value(obj: JsonObject, path: tuple[Any, ...], value: Any) -> JsonObject
     return changed
 
 
-async def test_the_job_whose_fields_are_changed_runs() -> None:
-    world = await JobWorld.settled(FULL)
-    assert world.names("Pod") == ["demo-master-0"]
-
-
 @pytest.mark.parametrize("gang", ["", "volcano", "coscheduling"])
 @pytest.mark.parametrize("path", list(paths(FULL["spec"]))[1:], ids=lambda path: ".".join(map(str, path)))
 async def test_no_value_of_any_field_is_an_unforeseen_error(path: tuple[Any, ...], gang: str) -> None:

@@ -192,8 +192,8 @@ class CrashingWorld(JobWorld):
             if self.left == 0 and not self.answered:
                 raise Crash
 
-    def _store(self, obj: JsonObject) -> JsonObject:
-        stored = super()._store(obj)
+    def store(self, obj: JsonObject) -> JsonObject:
+        stored = super().store(obj)
         if hasattr(self, "left"):
             self._end()
         return stored

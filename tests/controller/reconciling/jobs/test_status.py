@@ -113,19 +113,6 @@ async def test_a_restart_is_counted_once(counts: Counts) -> None:
     assert counts() == {"created": 1, "restarted": 1}
 
 
-@pytest.mark.defect("V1-B29")
-async def test_a_success_that_meets_a_conflict_is_counted_when_it_is_written(counts: Counts) -> None:
-    world = await JobWorld.settled(pytorchjob(master=replicas(1)))
-    world.set_phase("demo-master-0", "Succeeded", exit_code=0)
-    world.refusals["patch status"] = Conflict(status=409, reason="Conflict")
-    with pytest.raises(Conflict):
-        await world.reconcile()
-    assert counts() == {"created": 1}
-    world.refusals.clear()
-    await world.settle()
-    assert counts() == {"created": 1, "successful": 1}
-
-
 @pytest.mark.defect("V1-B30")
 async def test_nothing_is_told_again_by_a_reconcile_that_changes_nothing() -> None:
     """A suspended job, one whose worker has ended, and a finished one of a gang."""

@@ -9,7 +9,7 @@ import pytest
 from support.plugins import Counting
 from support.world import JOBSET_COMPLETED, World, guarded_world, jobset_of, world_with
 
-from trainmaster.controller.kube.cache.store import Store, object_key
+from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.reconciling.status_writer import COUNTERS_INTERVAL
 from trainmaster.controller.reconciling.trainjobs.event_handlers import only_counters_change
 from trainmaster.runtime.jsontree import JsonObject
@@ -106,17 +106,6 @@ async def test_nothing_waits_where_a_plugin_of_others_may_read_counts() -> None:
         await world.work()
         world.change("JobSet", status=counting(active=1, ready=1))
         assert await world.work() == 1
-
-
-def test_neither_the_first_state_of_a_jobset_nor_its_end_is_a_change_of_counters() -> None:
-    store = Store()
-    jobset = {**jobset_of("uid-1"), "status": counting(active=1)}
-    assert not only_counters_change(store.put(jobset))
-    assert only_counters_change(store.put({**jobset, "status": counting(active=1, ready=1)}))
-    ended = {**jobset, "status": {**counting(succeeded=1), "terminalState": "Completed"}}
-    assert not only_counters_change(store.put(ended))
-    assert not only_counters_change(store.delete(object_key(jobset)))
-    assert not only_counters_change(store.put(jobset))
 
 
 @pytest.mark.parametrize(

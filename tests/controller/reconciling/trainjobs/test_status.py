@@ -44,22 +44,6 @@ def types(status: JsonObject) -> list[tuple[str, str]]:
     return [(condition["type"], condition["status"]) for condition in status.get("conditions", [])]
 
 
-def test_a_running_job_that_was_never_suspended_has_no_condition() -> None:
-    """The Kubeflow SDK takes a job without conditions to be running."""
-    assert follow({}) == {}
-
-
-def test_timeline_of_suspend_resume_complete() -> None:
-    status = follow({}, suspend=True)
-    assert types(status) == [("Suspended", "True")]
-    status = follow(status)
-    assert types(status) == [("Suspended", "False")]
-    assert status["conditions"][0]["reason"] == "Resumed"
-    status = follow(status, report=StatusReport(conditions=[COMPLETE], jobs_status=[]))
-    assert types(status) == [("Suspended", "False"), ("Complete", "True")]
-    assert status["conditions"][1] == COMPLETE
-
-
 @pytest.mark.guarantee("F-4")
 def test_time_of_a_condition_moves_only_when_it_flips() -> None:
     for before in (SUSPENDED, {**SUSPENDED, "reason": "Other"}):
@@ -146,19 +130,6 @@ def test_the_order_changes_only_if_something_else_would_be_shown() -> None:
     for conditions in ([resumed, COMPLETE], [COMPLETE, foreign], [resumed, foreign]):
         assert follow({"conditions": conditions}) == {"conditions": conditions}
     assert follow({"conditions": [foreign, COMPLETE]}) == {"conditions": [COMPLETE, foreign]}
-
-
-FAILED = {**COMPLETE, "type": "Failed", "reason": "FailedJobs", "message": "jobset failed"}
-
-
-def test_a_job_that_fails_says_why_after_the_words_of_its_workload() -> None:
-    told = failures("attempt 0: no", "attempt 1: NaN")
-    status = follow({}, report=StatusReport(conditions=[FAILED]), first_failures=told)
-    assert status["conditions"][0]["message"] == "jobset failed; attempt 1: NaN"
-    assert status["conditions"][1]["message"] == "attempt 0: no\nattempt 1: NaN"
-    assert follow(status, report=StatusReport(conditions=[FAILED])) == status, "the first end counts"
-    silent = follow({}, report=StatusReport(conditions=[{**FAILED, "message": ""}]), first_failures=told)
-    assert silent["conditions"][0]["message"] == "attempt 1: NaN"
 
 
 def test_a_job_that_completes_says_nothing_of_what_it_has_overcome() -> None:

@@ -96,23 +96,6 @@ def names(tree: Any) -> list[str]:
     return [container["name"] for container in tree["spec"]["containers"]]
 
 
-def test_fields_that_are_no_longer_applied_go_and_maps_with_their_last_field() -> None:
-    live = applied(None, obj({"replicas": 1, "suspend": True}, labels={"l": "v", "m": "w"}))
-    after = applied(live, obj({"replicas": 1}, labels={"m": "w"}), now="t2")
-    assert after["spec"] == {"replicas": 1}
-    assert after["metadata"]["labels"] == {"m": "w"}
-    assert after["metadata"]["managedFields"][0]["time"] == "t2"
-    last = applied(after, obj({"replicas": 1}))
-    assert last == {**obj({"replicas": 1}), "metadata": last["metadata"]}
-    assert "labels" not in last["metadata"]
-
-
-def test_fields_that_an_updater_owns_too_stay() -> None:
-    live = updated(None, obj({"replicas": 1, "suspend": True}))
-    live = applied(live, obj({"suspend": True}))
-    assert applied(live, obj())["spec"] == {"replicas": 1, "suspend": True}
-
-
 def test_a_field_of_the_schema_goes_with_what_was_defaulted_in_it_and_stays_with_what_another_owns() -> None:
     """Half a probe would be refused, as it once was when another release of a Deployment was applied."""
     live = applied(None, obj({"containers": [{"name": "c", "image": "i", "probe": {"path": "/"}}]}))
@@ -152,12 +135,6 @@ def test_the_same_manager_conflicts_with_its_own_updates_and_subresources() -> N
     live = updated(None, obj({"replicas": 1}), "a", subresource="scale")
     with pytest.raises(ApplyConflict, match=f'conflict with "a" with subresource "scale" using {VERSION}'):
         applied(live, obj({"replicas": 2}), "a")
-
-
-def test_an_owner_of_nothing_is_forgotten() -> None:
-    live = applied(None, obj({"replicas": 1}))
-    live = applied(live, obj({"replicas": 2}), "b", force=True)
-    assert [entry["manager"] for entry in live["metadata"]["managedFields"]] == ["b"]
 
 
 def test_maps_without_a_schema_are_granular_and_lists_atomic() -> None:

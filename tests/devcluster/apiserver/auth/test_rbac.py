@@ -12,7 +12,6 @@ from trainmaster.devcluster.apiserver.auth.authorizer import (
     make_group_names,
     make_username,
     require,
-    split_username,
 )
 from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
 from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces, ensure_bootstrap_policy
@@ -230,17 +229,3 @@ async def test_refusals_in_the_words_of_the_real_server(access: Access, attribut
     with pytest.raises(StatusError) as refused:
         require(access.authorizer, ANN, attributes)
     assert (refused.value.code, refused.value.message) == (403, message)
-
-
-@pytest.mark.parametrize(
-    ("name", "account"),
-    [
-        ("system:serviceaccount:ns:me", ("ns", "me")),
-        ("system:serviceaccount:ns", None),
-        ("system:serviceaccount:ns:a:b", None),
-        ("system:serviceaccount::me", None),
-        ("ns:me", None),
-    ],
-)
-def test_names_of_accounts(name: str, account: tuple[str, str] | None) -> None:
-    assert split_username(name) == account

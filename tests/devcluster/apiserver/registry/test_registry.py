@@ -113,11 +113,6 @@ def test_faults_are_those_of_the_api_server(obj: JsonObject, path: str, message:
     assert any(where.startswith(path) and message in text for where, text in found), found
 
 
-def test_kinds_of_others_are_left_to_them() -> None:
-    assert check({"apiVersion": "v1", "kind": "TrainJob", "metadata": {"name": "a"}}) is None
-    assert check({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "Other", "metadata": {"name": "a"}}) is None
-
-
 def test_the_definitions_are_those_that_are_deployed() -> None:
     """They are read here as JSON, for its speed."""
     directory = Path(offline.__file__).parent / "definitions"

@@ -238,16 +238,6 @@ def test_it_does_not_grow_without_end(tmp_path: Path) -> None:
     assert lines(file.path)[0] == "127.0.0.1\tlocalhost"
 
 
-def test_on_a_full_disk_half_a_line_is_none_and_the_next_call_writes_it(tmp_path: Path) -> None:
-    file = HostsFile(tmp_path / "hosts")
-    file.show("a", ["127.0.0.1\tfirst"])
-    with full_disk(room=25), pytest.raises(OSError, match="too large"):
-        file.show("b", ["127.0.0.2\tsecond", "127.0.0.3\tthird"])
-    assert lines(file.path) == ["127.0.0.1\tfirst"]
-    file.show("b", ["127.0.0.2\tsecond", "127.0.0.3\tthird"])
-    assert lines(file.path) == ["127.0.0.1\tfirst", "127.0.0.2\tsecond", "127.0.0.3\tthird"]
-
-
 def test_what_an_earlier_run_left_is_gone(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("127.0.0.9\told\n" * 100)
     file = HostsFile(tmp_path / "hosts")

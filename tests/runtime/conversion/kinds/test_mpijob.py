@@ -76,12 +76,6 @@ def test_a_launcher_that_is_a_host_keeps_its_variables_and_resources_to_itself()
     assert launched["resources"] == GPU["resources"]
 
 
-def test_a_launcher_without_workers_runs_the_ranks_itself() -> None:
-    conversion = converted(replicas(KIND))
-    assert hostfile(conversion) == "demo-launcher-0-0.demo slots=1\n"
-    assert list(groups_of(conversion)) == ["launcher"]
-
-
 def test_the_main_container_is_where_ranks_run() -> None:
     worker = replicas(KIND, 1)
     worker["template"]["spec"]["containers"] = [{"name": "side", "image": "a"}, {"name": "work", "image": "b"}]

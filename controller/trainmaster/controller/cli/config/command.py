@@ -8,12 +8,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from trainmaster.controller.cli.config.show import as_json, as_yaml, job_kind_problems, plugin_notices, plugin_problems
+from trainmaster.controller.cli.config.flags import add_training_operator_flags, notices_of_flags, overrides_of_flags
+from trainmaster.controller.cli.config.show import as_json, as_yaml, job_kind_problems
 from trainmaster.controller.cli.config.text import ConfigurationText, deciding, named_files, read_texts
-from trainmaster.controller.cli.manager import add_training_operator_flags, notices_of_flags, overrides_of_flags
+from trainmaster.controller.cli.files.offline import Diagnostic, Severity
 from trainmaster.controller.cli.options import add_feature_gates_option
+from trainmaster.controller.cli.plugins.installed import plugin_notices, plugin_problems
 from trainmaster.controller.cli.printers import counted, print_json
 from trainmaster.controller.configuration import (
     ConfigurationInvalid,
@@ -84,14 +87,14 @@ def run_check(arguments: argparse.Namespace) -> int:
     order = {each.file: number for number, each in enumerate(texts)}
     diagnostics = sorted(
         [*_located("error", problems, texts), *_located("warning", notices, texts)],
-        key=lambda each: (order.get(each["file"], 0), each["line"] or 0, each["column"] or 0),
+        key=lambda each: (order.get(each.file, 0), each.line or 0, each.column or 0),
     )
     if arguments.output == "json":
-        report = {"valid": not problems, "read": read, "problems": diagnostics}
-        print_json(report)
+        listed = [{key: value for key, value in asdict(each).items() if key != "object"} for each in diagnostics]
+        print_json({"valid": not problems, "read": read, "problems": listed})
         return FAILURE if problems else 0
     for each in diagnostics:
-        print(_line(each))
+        print(each)
     counts = f"{counted(len(problems), 'error')}, {counted(len(notices), 'warning')}"
     print(f"trainmaster: {f'{read}: ' if read else ''}{counts}", file=sys.stderr)
     return FAILURE if problems else 0
@@ -102,12 +105,12 @@ def run_show(arguments: argparse.Namespace) -> int:
     texts, effective, problems = _read(arguments, list(overrides_of_flags(arguments)))
     problems = problems if effective is None else list(effective.problems)
     for each in _located("error", problems, texts):
-        print(_line(each), file=sys.stderr)
+        print(each, file=sys.stderr)
     if effective is None or problems:
         return FAILURE
     notices = [*effective.notices, *notices_of_flags(effective.overrides, effective.configuration)]
     for each in _located("warning", notices, texts):
-        print(_line(each), file=sys.stderr)
+        print(each, file=sys.stderr)
     if arguments.output == "json":
         print_json(as_json(effective, texts))
     else:
@@ -132,16 +135,9 @@ def _read(
         return texts, None, list(error.problems)
 
 
-def _located(severity: str, problems: list[Problem], texts: Sequence[ConfigurationText]) -> Iterator[dict[str, Any]]:
+def _located(severity: Severity, problems: list[Problem], texts: Sequence[ConfigurationText]) -> Iterator[Diagnostic]:
     for problem in problems:
         text = deciding(texts, problem)
         line, column = text.locate(problem) if text is not None else (problem.line, problem.column)
-        place = {"file": text.file if text is not None else problem.file, "line": line, "column": column}
-        yield {"severity": severity, **place, "path": problem.path, "message": problem.message}
-
-
-def _line(diagnostic: dict[str, Any]) -> str:
-    place = ":".join(str(diagnostic[part]) for part in ("file", "line", "column") if diagnostic[part])
-    return ": ".join(
-        part for part in (place, diagnostic["severity"], diagnostic["path"], diagnostic["message"]) if part
-    )
+        file = text.file if text is not None else problem.file
+        yield Diagnostic(severity, file, line, column, "", problem.path, problem.message)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import yaml
 
+from trainmaster.controller.cli.files.manifests import STDIN, Manifest, scan_text
 from trainmaster.controller.configuration import ConfigurationFile, ConfigurationInvalid, Problem
-from trainmaster.controller.configuration.loading import file_of, no_yaml, read_file, read_files
+from trainmaster.controller.configuration.loading import file_of, read_file, read_files
 from trainmaster.runtime.yamlmarks import FieldMark, find_field
-from trainmaster.runtime.yamltext import YamlError, load_yaml_documents
 
-STDIN: Final = "-"
 KEY: Final = "controller_manager_config.yaml"
 """Under which the original's ConfigMap holds the configuration."""
 
@@ -85,27 +84,20 @@ def read_texts(file: str) -> list[ConfigurationText]:
             raise ConfigurationInvalid(f"standard input is no UTF-8: {error}") from error
     else:
         text = read_file(Path(file))
-    try:
-        held = [
-            _ConfigMap(number, within, obj)
-            for number, (_, document) in enumerate(load_yaml_documents(text))
-            for within, obj in _config_maps(document)
-        ]
-    except YamlError as error:
-        raise ConfigurationInvalid(str(error), [no_yaml(error)]) from error
-    with_key = [each for each in held if KEY in _data(each.object)] or held
+    config_maps = [each for each in scan_text(text, file) if isinstance(each, Manifest) and each.kind == "ConfigMap"]
+    with_key = [each for each in config_maps if KEY in _data(each.object)] or config_maps
     if not with_key:
         return [ConfigurationText(file, text, "standard input" if file == STDIN else file)]
     if len(with_key) > 1:
-        names = ", ".join(_name(each.object) for each in with_key)
+        names = ", ".join(each.title.partition(" ")[2] for each in with_key)
         raise ConfigurationInvalid(f"there are several ConfigMaps that may be meant: {names}; give one of them")
     (config_map,) = with_key
     data = _data(config_map.object)
     keys = configuration_keys(data)
     if not keys:
         there = ", ".join(data) or "none"
-        raise ConfigurationInvalid(f"ConfigMap {_name(config_map.object)} has no key {KEY}; it has: {there}")
-    return [_held(file, text, config_map, key) for key in keys]
+        raise ConfigurationInvalid(f"{config_map.title} has no key {KEY}; it has: {there}")
+    return [_held(config_map, data[key], key) for key in keys]
 
 
 def configuration_keys(data: Iterable[str]) -> list[str]:
@@ -120,44 +112,18 @@ def held_files(config_map: dict[str, Any]) -> list[ConfigurationFile]:
     return [ConfigurationFile(key, data[key]) for key in configuration_keys(data) if isinstance(data[key], str)]
 
 
-class _ConfigMap(NamedTuple):
-    number: int
-    """Of its document."""
-
-    within: str
-    """The path to what is in it."""
-
-    object: dict[str, Any]
-
-
-def _held(file: str, text: str, config_map: _ConfigMap, key: str) -> ConfigurationText:
-    data, name = _data(config_map.object), _name(config_map.object)
-    if not isinstance(data[key], str):
-        raise ConfigurationInvalid(f"ConfigMap {name}: the value of {key} must be a text: put | after the key")
-    mark = find_field(text, f"{config_map.within}data.{key}", document=config_map.number)
+def _held(config_map: Manifest, text: Any, key: str) -> ConfigurationText:
+    if not isinstance(text, str):
+        raise ConfigurationInvalid(f"{config_map.title}: the value of {key} must be a text: put | after the key")
+    source = config_map.source
+    mark = source.find(f"data.{key}")
     indent = 0
     if mark is not None:
-        lines = text.splitlines()[mark.node.start_mark.line + 1 : mark.node.end_mark.line]
+        lines = source.text.splitlines()[mark.node.start_mark.line + 1 : mark.node.end_mark.line]
         indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
-    return ConfigurationText(file, data[key], f"key {key} of ConfigMap {name}", mark, indent)
-
-
-def _config_maps(document: Any, within: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return the ConfigMaps of a document, each with the path to what is in it."""
-    if not isinstance(document, dict):
-        return
-    if document.get("kind") == "ConfigMap":
-        yield within, document
-    elif document.get("kind") in ("List", "ConfigMapList") and isinstance(document.get("items"), list):
-        for index, item in enumerate(document["items"]):
-            yield from _config_maps(item, f"items[{index}].")
+    return ConfigurationText(source.file, text, f"key {key} of {config_map.title}", mark, indent)
 
 
 def _data(config_map: dict[str, Any]) -> dict[str, Any]:
     data = config_map.get("data")
     return data if isinstance(data, dict) else {}
-
-
-def _name(config_map: dict[str, Any]) -> str:
-    metadata = config_map.get("metadata")
-    return str(metadata.get("name", "without a name")) if isinstance(metadata, dict) else "without a name"

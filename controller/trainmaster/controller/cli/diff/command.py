@@ -13,27 +13,15 @@ import asyncio
 import difflib
 import logging
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-from trainmaster.controller.cli.cluster import running_cluster
-from trainmaster.controller.cli.configured import load_framework, load_jobs
-from trainmaster.controller.cli.diff.dry_run import DryRun
-from trainmaster.controller.cli.files.manifests import Manifest, ManifestError, is_job, load_manifests
-from trainmaster.controller.cli.options import CommandError, add_file_options, reporting_errors
+from trainmaster.controller.cli.files.manifests import ManifestError, load_manifests
+from trainmaster.controller.cli.options import CommandError, add_file_options, add_kubeconfig_option, reporting_errors
 from trainmaster.controller.cli.printers import to_yaml
-from trainmaster.controller.cli.responses import Rejected
-from trainmaster.controller.kube.auth.loader import load_config
-from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.log_config import configure_logs
-from trainmaster.runtime.framework import Framework, PluginInvalid
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.version import __version__
 
 DIFFERENT = 1
-_TRIES = 2
-"""Of a request: somebody waits for the answer."""
 
 
 def command(commands: Any) -> None:
@@ -45,41 +33,28 @@ def command(commands: Any) -> None:
         allow_abbrev=False,
     )
     add_file_options(parser)
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        help="the cluster; default: $KUBECONFIG, the embedded one if it runs here, else as kubectl finds it",
-    )
+    add_kubeconfig_option(parser)
     parser.add_argument("--field-manager", default="kubectl", metavar="NAME", help="who applies; default: kubectl")
     parser.set_defaults(run=reporting_errors(run))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
+    from trainmaster.controller.cli.configured import load_framework  # noqa: PLC0415 - not needed for help
+    from trainmaster.controller.cli.diff.dry_run import compare  # noqa: PLC0415 - as above
+    from trainmaster.controller.cli.responses import Rejected  # noqa: PLC0415 - as above
+    from trainmaster.controller.kube.rest.errors import KubeError  # noqa: PLC0415 - as above
+    from trainmaster.runtime.framework import PluginInvalid  # noqa: PLC0415 - as above
+
     configure_logs(level=logging.WARNING, style="console")
     framework = load_framework(arguments)
     try:
         manifests = load_manifests(arguments.files)
         if not manifests:
             raise CommandError("no objects in the files; there is nothing to compare")
-        return asyncio.run(_run(arguments, manifests, framework))
+        diffs = asyncio.run(compare(arguments, manifests, framework))
     except (ManifestError, Rejected, KubeError, PluginInvalid) as error:
         raise CommandError(str(error)) from error
-
-
-async def _run(arguments: argparse.Namespace, manifests: Sequence[Manifest], framework: Framework) -> int:
-    kinds, gang = load_jobs(arguments) if any(map(is_job, manifests)) else ((), None)
-    config = await running_cluster(arguments.kubeconfig) or await load_config()
-    async with KubeClient(config, user_agent=f"trainmaster-diff/{__version__}", tries=_TRIES) as client:
-        dry_run = DryRun(
-            client,
-            framework,
-            namespace=arguments.namespace,
-            field_manager=arguments.field_manager,
-            job_kinds=kinds,
-            gang=gang,
-        )
-        diffs = await dry_run.run(manifests)
     texts = [unified_diff(diff.live, diff.merged) for diff in diffs]
     sys.stdout.write("".join(texts))
     return DIFFERENT if any(texts) else 0

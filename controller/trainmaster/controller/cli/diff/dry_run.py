@@ -12,14 +12,16 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from trainmaster.controller.cli.configured import UNKNOWN_AUTHORITY
+from trainmaster.controller.cli.cluster import reachable_cluster
+from trainmaster.controller.cli.configured import UNKNOWN_AUTHORITY, load_jobs
 from trainmaster.controller.cli.diff.live_listers import LiveListers, ObjectKey
-from trainmaster.controller.cli.files.manifests import Manifest, apply_order, is_trainjob
+from trainmaster.controller.cli.files.manifests import Manifest, apply_order, is_job, is_trainjob
 from trainmaster.controller.cli.files.offline import GENERATED, UID, validate_schema
 from trainmaster.controller.cli.responses import APPLY, JSON, Rejected, RestMapper, error_lines, send, unknown_kind
 from trainmaster.controller.kube.cache.store import Store
@@ -35,6 +37,7 @@ from trainmaster.controller.reconciling.jobs.plan import plan as plan_job
 from trainmaster.controller.reconciling.jobs.replicas import RestartBackoff
 from trainmaster.controller.reconciling.trainjobs.observe import observe
 from trainmaster.controller.reconciling.trainjobs.plan import plan
+from trainmaster.controller.reconciling.writes import Decision
 from trainmaster.controller.resources import watched_resource
 from trainmaster.runtime.api import ApiTypeError, parse_trainjob
 from trainmaster.runtime.api.constants import (
@@ -53,6 +56,10 @@ from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
+from trainmaster.runtime.version import __version__
+
+_TRIES = 2
+"""Of a request: somebody waits for the answer."""
 
 _PERMISSION = "if a permission is missing: diff makes dry runs, which take those of the writes themselves"
 
@@ -109,8 +116,8 @@ async def _store(
     return store
 
 
-class SchemaMismatch(Exception):
-    """An object does not fit its schema; one line for each error."""
+class _Refused(Exception):
+    """The controller would not, or could not, do its work for an object; each argument is a reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,29 @@ class ObjectDiff:
     live: JsonObject | None
     merged: JsonObject | None
     """None if it would be deleted."""
+
+
+async def compare(
+    arguments: argparse.Namespace, manifests: Sequence[Manifest], framework: Framework
+) -> list[ObjectDiff]:
+    """Connect to the cluster of a command line, and make a dry run there.
+
+    Raises:
+        Rejected: The cluster or the controller refuses.
+        KubeError: The cluster cannot be asked.
+    """
+    kinds, gang = load_jobs(arguments) if any(map(is_job, manifests)) else ((), None)
+    access = await reachable_cluster(arguments.kubeconfig)
+    async with KubeClient(access, user_agent=f"trainmaster-diff/{__version__}", tries=_TRIES) as client:
+        dry_run = DryRun(
+            client,
+            framework,
+            namespace=arguments.namespace,
+            field_manager=arguments.field_manager,
+            job_kinds=kinds,
+            gang=gang,
+        )
+        return await dry_run.run(manifests)
 
 
 class DryRun:
@@ -153,6 +183,7 @@ class DryRun:
         self._rest_mapper = RestMapper(client)
         self._changed: dict[ObjectKey, JsonObject] = {}
         self._created: set[ObjectKey] = set()
+        """The objects that are only in the files."""
 
     async def run(self, manifests: Sequence[Manifest]) -> list[ObjectDiff]:
         """Make dry runs of everything, in the order of dependence.
@@ -169,9 +200,9 @@ class DryRun:
             kind = self._job_kinds.get((manifest.api_version, manifest.kind))
             with _rejections(f"{manifest.place}: {manifest.title}"):
                 if is_trainjob(manifest):
-                    diffs += await self._reconciled(manifest, merged)
+                    diffs += await self._reconciled(merged)
                 elif kind is not None:
-                    diffs += await self._reconciled_job(manifest, kind, merged)
+                    diffs += await self._reconciled_job(kind, merged)
         return diffs
 
     async def _diff_manifest(self, manifest: Manifest) -> tuple[JsonObject | None, JsonObject]:
@@ -185,7 +216,7 @@ class DryRun:
                 metadata.setdefault("namespace", self._namespace)
             obj = {**manifest.object, "metadata": metadata}
             live = await self._live(resource, metadata)
-            if live is None and is_trainjob(manifest) and self._is_new(_runtime_key(obj)):
+            if live is None and is_trainjob(manifest) and _runtime_key(obj) in self._created:
                 merged = _defaulted_offline(obj)
             else:
                 merged = await self._dry_run(resource, obj, self._field_manager)
@@ -195,61 +226,44 @@ class DryRun:
             self._created.add(key)
         return live, merged
 
-    def _is_new(self, key: ObjectKey) -> bool:
-        """Tell whether an object is only in the files."""
-        return key in self._created
-
-    async def _reconciled(self, manifest: Manifest, merged: JsonObject) -> list[ObjectDiff]:
+    async def _reconciled(self, merged: JsonObject) -> list[ObjectDiff]:
         """Return what the controller would write for a TrainJob."""
-        try:
-            job = parse_trainjob(merged)
-        except ApiTypeError as error:
-            raise Rejected([f"{manifest.place}: the TrainJob cannot be read: {'; '.join(error.problems)}"]) from error
-        unsupported = unsupported_runtime(job.spec.runtime_ref)
-        if unsupported:
-            raise Rejected([f"{manifest.place}: {manifest.title}: unsupported runtime: {unsupported}"])
+        job = parse_trainjob(merged)
+        if unsupported := unsupported_runtime(job.spec.runtime_ref):
+            raise _Refused(f"unsupported runtime: {unsupported}")
         if job.spec.managed_by != MANAGED_BY_TRAINER:
             return []
-        listers = LiveListers(self._client, self._framework.watches(), self._changed)
+        listers = LiveListers(self._client, self._rest_mapper, self._framework.watches(), self._changed)
         while True:
             observed = observe(job, merged, listers)
-            planned = plan(observed, self._framework, deadline_exceeded=False, now=datetime.now(UTC))
+            planned = plan(observed, self._framework, fails=False, now=datetime.now(UTC))
             if not await listers.fetch():
                 break
-        if planned.problem is not None:
-            raise Rejected([f"{manifest.place}: {manifest.title}: {planned.problem.reason}: {planned.problem.message}"])
-        diffs = []
-        for apply in planned.applies:
-            obj = apply.object
-            resource = listers.resource(obj["apiVersion"], obj["kind"])
-            assert resource is not None  # noqa: S101 - planning has checked it
-            live = await self._live(resource, obj["metadata"])
-            written = _with_live_authority(obj, live)
-            diffs.append(ObjectDiff(live, await self._dry_run(resource, written, FIELD_MANAGER)))
-        return diffs
+        return await self._applied(planned)
 
-    async def _reconciled_job(self, manifest: Manifest, kind: JobKind, merged: JsonObject) -> list[ObjectDiff]:
+    async def _reconciled_job(self, kind: JobKind, merged: JsonObject) -> list[ObjectDiff]:
         """Return what the controller would write and delete for a job of `kubeflow.org/v1`."""
-        try:
-            job = parse_job(kind, merged)
-        except ApiTypeError as error:
-            raise Rejected([f"{manifest.place}: the job cannot be read: {'; '.join(error.problems)}"]) from error
+        job = parse_job(kind, merged)
         if job.run_policy.managed_by != MANAGED_BY_TRAINING_OPERATOR:
             return []
         planned = await plan_of(self._client, job, self._gang)
-        if planned.problem is not None:
-            raise Rejected([f"{manifest.place}: {manifest.title}: {planned.problem.reason}: {planned.problem.message}"])
-        diffs = []
-        for apply in planned.applies:
-            obj = apply.object
-            resource = await self._rest_mapper.resource(obj["apiVersion"], obj["kind"])
-            if resource is None:
-                what = f"it needs {obj['kind']} of {obj['apiVersion']}, which the cluster does not serve"
-                raise Rejected([f"{manifest.place}: {manifest.title}: {what}"])
-            live = await self._live(resource, obj["metadata"])
-            diffs.append(ObjectDiff(live, await self._dry_run(resource, obj, FIELD_MANAGER)))
+        diffs = await self._applied(planned)
         diffs += [ObjectDiff(None, creation.make()) for creation in planned.creates]
         return diffs + [ObjectDiff(obj, None) for obj in planned.deletes]
+
+    async def _applied(self, planned: Decision) -> list[ObjectDiff]:
+        if planned.problem is not None:
+            raise _Refused(f"{planned.problem.reason}: {planned.problem.message}")
+        diffs = []
+        for obj in (each.object for each in planned.applies):
+            resource = await self._rest_mapper.resource(obj["apiVersion"], obj["kind"])
+            if resource is None:
+                raise _Refused(f"it needs {obj['kind']} of {obj['apiVersion']}, which the cluster does not serve")
+            live = await self._live(resource, obj["metadata"])
+            diffs.append(
+                ObjectDiff(live, await self._dry_run(resource, _with_live_authority(obj, live), FIELD_MANAGER))
+            )
+        return diffs
 
     async def _live(self, resource: Resource, metadata: JsonObject) -> JsonObject | None:
         if not metadata.get("name"):
@@ -266,13 +280,9 @@ class DryRun:
         params = {"dryRun": "All", "fieldManager": manager, "fieldValidation": "Strict"}
         named = metadata.get("name")
         method, path = "PATCH" if named else "POST", resource.path(namespace, named)
+        params |= {"force": "true"} if named else {}
         answer, _ = await send(
-            self._client,
-            method,
-            path,
-            params={**params, "force": "true"} if named else params,
-            body=obj,
-            content_type=APPLY if named else JSON,
+            self._client, method, path, params=params, body=obj, content_type=APPLY if named else JSON
         )
         return answer
 
@@ -299,7 +309,7 @@ def _defaulted_offline(obj: JsonObject) -> JsonObject:
     name = metadata.get("name") or f"{metadata['generateName']}{GENERATED}"
     merged, errors = validate_schema({**obj, "metadata": {**metadata, "name": name, "uid": UID}})
     if wrong := [f"{error.path}: {error.message}" for error in errors if error.severity == "error"]:
-        raise SchemaMismatch("\n".join(wrong))
+        raise _Refused(*wrong)
     return merged
 
 
@@ -307,8 +317,10 @@ def _defaulted_offline(obj: JsonObject) -> JsonObject:
 def _rejections(what: str) -> Iterator[None]:
     try:
         yield
-    except SchemaMismatch as error:
-        raise Rejected(f"{what}: {line}" for line in str(error).splitlines()) from error
+    except _Refused as error:
+        raise Rejected(f"{what}: {line}" for line in error.args) from error
+    except ApiTypeError as error:
+        raise Rejected([f"{what}: it cannot be read: {'; '.join(error.problems)}"]) from error
     except Forbidden as error:
         raise Rejected([f"{what}: {error.message or error}; {_PERMISSION}"]) from error
     except Unauthorized:

@@ -7,6 +7,7 @@ noted. Whoever decides fetches what was noted and decides again, until nothing i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import orjson
 
@@ -27,22 +28,32 @@ from trainmaster.runtime.ownership import is_controlled_by
 ObjectKey = tuple[str, str, str | None, str]
 """API version, kind, namespace and name."""
 
+_Question = ObjectKey | tuple[str, str, str | None] | GroupVersionKind
+"""What is asked for: an object, the collection of a namespace, or, by its kind alone, whether that is served."""
+
 
 class LiveListers(StoreListers):
     """Listers that are the same as those of the controller, from requests instead of caches.
 
     Args:
         client: Where they come from.
+        rest_mapper: What the cluster serves.
         watches: What plugins declared; other kinds read as absent, as they do for the controller.
         changed: Objects that count in place of what the cluster has.
     """
 
-    def __init__(self, client: KubeClient, watches: Iterable[Watch], changed: Mapping[ObjectKey, JsonObject]) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        rest_mapper: RestMapper,
+        watches: Iterable[Watch],
+        changed: Mapping[ObjectKey, JsonObject],
+    ) -> None:
         watches = list(watches)
         kinds = dict.fromkeys((each.api_version, each.kind) for each in watches if each.workload)
         super().__init__({}, workloads=list(kinds))
         self._client = client
-        self._rest_mapper = RestMapper(client)
+        self._rest_mapper = rest_mapper
         self._indexes = index_functions(watches)
         self._resources: dict[GroupVersionKind, Resource] = {
             (each.api_version, each.kind): each
@@ -51,43 +62,25 @@ class LiveListers(StoreListers):
         for watch in watches:
             self._resources.setdefault((watch.api_version, watch.kind), watched_resource(watch))
         self._changed = changed
-        self._objects: dict[ObjectKey, JsonObject | None] = {}
-        self._lists: dict[tuple[str, str, str | None], list[JsonObject]] = {}
-        self._wanted: list[ObjectKey] = []
-        self._wanted_lists: list[tuple[str, str, str | None]] = []
-        self._served: dict[GroupVersionKind, bool] = {}
-        self._wanted_kinds: list[GroupVersionKind] = []
+        self._answers: dict[_Question, Any] = {}
+        self._wanted: dict[_Question, None] = {}
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """Return one object as it would be, if it is known yet."""
         key = (api_version, kind, namespace or None, name)
-        if key in self._changed:
-            return strip_managed_fields(copy_tree(self._changed[key]))
-        return self.live(key)
+        found = self._changed[key] if key in self._changed else self._known(key, None)
+        return None if found is None else strip_managed_fields(copy_tree(found))
 
     def body(self, api_version: str, kind: str, namespace: str | None, name: str) -> bytes | None:
         """Return the JSON of one object as it would be, if it is known yet."""
         found = self.get(api_version, kind, namespace, name)
         return None if found is None else orjson.dumps(found)
 
-    def live(self, key: ObjectKey) -> JsonObject | None:
-        """Return one object as it is, if it is known yet."""
-        if key[:2] not in self._resources:
-            return None
-        if key not in self._objects:
-            self._wanted.append(key)
-            return None
-        found = self._objects[key]
-        return strip_managed_fields(copy_tree(found)) if found is not None else None
-
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
         """Return all objects of a kind as they would be, as far as they are known."""
         if (api_version, kind) not in self._resources:
             return ()
-        key = (api_version, kind, namespace or None)
-        if key not in self._lists:
-            self._wanted_lists.append(key)
-        found = {_named(obj): obj for obj in self._lists.get(key, ())}
+        found = {_named(obj): obj for obj in self._known((api_version, kind, namespace or None), ())}
         for (version, other, where, _), obj in self._changed.items():
             if (version, other) == (api_version, kind) and (not namespace or namespace == where):
                 found[_named(obj)] = obj
@@ -104,11 +97,7 @@ class LiveListers(StoreListers):
 
     def is_served(self, api_version: str, kind: str) -> bool:
         """Tell whether the cluster serves a kind that somebody declared; True until that is known."""
-        if (api_version, kind) not in self._resources:
-            return False
-        if (api_version, kind) not in self._served:
-            self._wanted_kinds.append((api_version, kind))
-        return self._served.get((api_version, kind), True)
+        return (api_version, kind) in self._resources and bool(self._known((api_version, kind), True))
 
     def workloads(self, job: TrainJob) -> Iterable[JsonObject]:
         """Return the workloads that a TrainJob controls, as far as they are known.
@@ -120,7 +109,7 @@ class LiveListers(StoreListers):
             named = self.get(api_version, kind, namespace, name)
             if named is not None and is_controlled_by(named, job):
                 yield named
-            elif (api_version, kind, namespace, name) in self._objects:
+            elif (api_version, kind, namespace, name) in self._answers:
                 yield from (obj for obj in self.list(api_version, kind, namespace) if is_controlled_by(obj, job))
 
     def workload_size(self, job: TrainJob) -> int:  # noqa: ARG002 - the protocol's
@@ -133,25 +122,27 @@ class LiveListers(StoreListers):
 
     async def fetch(self) -> bool:
         """Fetch what was read in vain; returns whether there was anything."""
-        objects, self._wanted = dict.fromkeys(self._wanted), []
-        lists, self._wanted_lists = dict.fromkeys(self._wanted_lists), []
-        kinds, self._wanted_kinds = dict.fromkeys(self._wanted_kinds), []
-        for gvk in kinds:
-            self._served[gvk] = await self._rest_mapper.resource(*gvk) is not None
-        for key in objects:
-            api_version, kind, namespace, name = key
-            try:
-                self._objects[key] = await self._client.get(self._resources[api_version, kind], namespace, name)
-            except NotFound:
-                self._objects[key] = None
-        for each in lists:
-            api_version, kind, namespace = each
-            try:
-                items = (await self._client.list(self._resources[api_version, kind], namespace))["items"]
-            except NotFound:  # the kind is not served
-                items = []
-            self._lists[each] = items
-        return bool(objects or lists or kinds)
+        wanted, self._wanted = self._wanted, {}
+        for question in wanted:
+            self._answers[question] = await self._ask(question)
+        return bool(wanted)
+
+    def _known(self, question: _Question, until_then: Any) -> Any:
+        """Return an answer, or note the question; nobody asks for kinds that were not declared."""
+        if question not in self._answers and question[:2] in self._resources:
+            self._wanted[question] = None
+        return self._answers.get(question, until_then)
+
+    async def _ask(self, question: _Question) -> Any:
+        try:
+            match question:
+                case (api_version, kind, namespace, name):
+                    return await self._client.get(self._resources[api_version, kind], namespace, name)
+                case (api_version, kind, namespace):
+                    return (await self._client.list(self._resources[api_version, kind], namespace))["items"]
+            return await self._rest_mapper.resource(*question) is not None
+        except NotFound:  # it does not exist, or the kind is not served
+            return None if len(question) == 4 else ()
 
 
 def _named(obj: JsonObject) -> tuple[str | None, str]:

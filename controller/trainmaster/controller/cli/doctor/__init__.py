@@ -2,7 +2,8 @@
 
 - `facts`: what the cluster says, fetched once; what may not be read is an unknown of its own;
 - `trainjobs`: what the manager would write for the TrainJobs that are there;
-- `cluster`, `definitions`, `installations`, `certificates`, `access`: checks of the cluster, pure functions of facts;
+- `cluster`, `definitions`, `certificates`: checks of the cluster, pure functions of facts;
 - `health`: those of an installation that is there;
-- `command`: the table of all checks, and how findings are printed.
+- `checks`: the table of all checks, and how a cluster is looked at;
+- `command`: the command line, and how findings are printed.
 """

@@ -13,29 +13,38 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from trainmaster.controller.cli.doctor.cluster import OUR_WEBHOOKS
-from trainmaster.controller.cli.doctor.facts import Facts, Finding, fail, ok, warn
+from trainmaster.controller.cli.doctor.facts import AGAIN, Facts, Finding, fail, ok, pod_spec, warn
 from trainmaster.runtime.jsontree import JsonObject
 
 _SOON: Final = timedelta(days=7)
 
 
 def check_certificates(facts: Facts) -> Iterator[Finding]:
-    """The certificate: is it valid, for the Service, and trusted by the webhook configurations?"""
-    management, namespace = facts.target.configuration.cert_management, facts.target.namespace
-    secret, name = facts.secret.value, f"{namespace}/{management.webhook_secret_name}"
+    """The certificate: is it there, valid, for the Service, and trusted by the webhook configurations?"""
+    management, deployment, secret = facts.target.configuration.cert_management, facts.deployment, facts.secret.value
+    name = f"{facts.target.namespace}/{management.webhook_secret_name}"
+    if secret is None and deployment is not None and management.enable:
+        yield fail(f"the Secret {name} is gone: the manager cannot keep a certificate, and may not create it", AGAIN)
+        return
+    if secret is None and deployment is not None and _mounts(deployment, management.webhook_secret_name):
+        advice = "see why whoever issues the certificate does not write it"
+        yield fail(f"the Secret {name} is gone: pods need it", advice)
+        return
     if not management.enable:
         yield ok("certManagement.enable is false: certificates come from elsewhere, into webhook.certDir")
-        if secret is None:
-            return
     if secret is None:
-        yield ok(f"the Secret {name} is not there yet; the manifests bring it, and the manager fills it")
+        if management.enable:
+            yield ok(f"the Secret {name} is not there yet; the manifests bring it, and the manager fills it")
         return
     data = decoded(secret)
     if not data.get("tls.crt"):
-        yield ok(f"the Secret {name} has no certificate yet; the manager makes one")
+        if deployment is not None and management.enable:
+            yield fail(f"the Secret {name} has no certificate", "see in the log of the manager why it makes none")
+        else:
+            yield ok(f"the Secret {name} has no certificate yet; the manager makes one")
         return
     # One that our manager has let expire is as bad as one that nobody renews.
-    renewed = management.enable and not isinstance(facts.installed.known, dict)
+    renewed = management.enable and deployment is None
     try:
         certificate = x509.load_pem_x509_certificate(data["tls.crt"])
         key = load_pem_private_key(data.get("tls.key", b""), None)
@@ -48,6 +57,11 @@ def check_certificates(facts: Facts) -> Iterator[Finding]:
         return
     yield from _check_certificate(facts, certificate, name, renewed=renewed)
     yield from _check_trust(facts, data, name)
+
+
+def _mounts(deployment: JsonObject, secret: str) -> bool:
+    volumes = pod_spec(deployment).get("volumes") or []
+    return secret in {(volume.get("secret") or {}).get("secretName") for volume in volumes}
 
 
 def _check_certificate(facts: Facts, certificate: x509.Certificate, name: str, *, renewed: bool) -> Iterator[Finding]:
@@ -68,7 +82,7 @@ def _check_certificate(facts: Facts, certificate: x509.Certificate, name: str, *
 
 
 def _check_trust(facts: Facts, data: dict[str, bytes], name: str) -> Iterator[Finding]:
-    if isinstance(facts.installed.known, dict):
+    if facts.deployment is not None:
         return  # of those that are registered `health` tells
     for configuration in facts.webhooks.value:
         own = configuration["metadata"]["name"]

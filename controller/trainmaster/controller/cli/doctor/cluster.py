@@ -1,12 +1,12 @@
-"""Checks of the cluster, of what others have installed in it, and of rights: those of whoever installs, and those of
-the manager's service account. The Training Operator V1 and this manager have the same kinds.
+"""Checks of the cluster, of what others have installed in it, and of the rights of whoever installs. The Training
+Operator V1 and this manager have the same kinds.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from trainmaster.controller.certificates.webhook_names import CONFIGURATIONS, JOB_VALIDATOR
 from trainmaster.controller.cli.config.text import KEY, held_files
@@ -23,6 +23,7 @@ from trainmaster.controller.cli.doctor.facts import (
     Finding,
     Review,
     fail,
+    images_of,
     ok,
     warn,
 )
@@ -100,7 +101,7 @@ def check_jobset(facts: Facts) -> Iterator[Finding]:
         )
     for each in controllers:
         name = f"{each['metadata']['namespace']}/{each['metadata']['name']}"
-        image = ", ".join(images_of(each))
+        image = images_of(each)
         if not (each.get("status") or {}).get("availableReplicas"):
             yield fail(f"JobSet's controller {name} ({image}) has no available replica", "see why its pods do not run")
         else:
@@ -135,15 +136,11 @@ def served_versions(definition: JsonObject) -> list[str]:
     return [each["name"] for each in definition["spec"]["versions"] if each.get("served")]
 
 
-def images_of(deployment: JsonObject) -> list[str]:
-    """Return the images of a Deployment."""
-    containers = deployment["spec"]["template"]["spec"].get("containers") or []
-    return [str(each.get("image", "")) for each in containers]
-
-
 def check_installer(facts: Facts) -> Iterator[Finding]:
     """The rights of whoever asks: do they suffice to install?"""
-    missing = _missing({review: allowed for review, allowed in facts.may_install.items() if review[0] != _ESCALATE})
+    missing = missing_rights(
+        {review: allowed for review, allowed in facts.may_install.items() if review[0] != _ESCALATE}
+    )
     if missing:
         yield fail(f"you may not {'; '.join(missing)}", "have somebody install who may, or ask for these rights")
     elif all(allowed.value for review, allowed in facts.may_install.items() if review[0] == _ESCALATE):
@@ -155,29 +152,7 @@ def check_installer(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def check_service_account(facts: Facts) -> Iterator[Finding]:
-    """The rights of the service account: do they suffice for this configuration and its plugins?"""
-    namespace = facts.target.namespace
-    if facts.service_account.value is None:
-        yield ok(f"the service account {namespace}/{NAME} is not there yet; the manifests bring it and its roles")
-        return
-    missing = missing_rights(facts)
-    if missing:
-        yield warn(
-            f"the service account {namespace}/{NAME} may not {'; '.join(missing)}",
-            f"apply our roles, with --config and --feature-gates if you gave them: trainmaster rbac -n {namespace} | "
-            "kubectl apply --server-side -f -",
-        )
-    else:
-        yield ok(f"the service account {namespace}/{NAME} may do all that this configuration needs")
-
-
-def missing_rights(facts: Facts) -> list[str]:
-    """Return what the service account may not do and has to, by resource."""
-    return _missing(facts.manager_may)
-
-
-def _missing(reviews: Mapping[Review, Fact[bool]]) -> list[str]:
+def missing_rights(reviews: Mapping[Review, Fact[bool]]) -> list[str]:
     """Return what is not allowed, as the end of "may not": verbs by resource."""
     verbs: dict[str, list[str]] = {}
     for (verb, group, resource, subresource, namespace, name), allowed in reviews.items():
@@ -195,7 +170,7 @@ def check_managers(facts: Facts) -> Iterator[Finding]:
         yield ok("no manager of Trainer is installed")
     for manager in managers:
         where, name = manager["metadata"]["namespace"], manager["metadata"]["name"]
-        images = ", ".join(images_of(manager))
+        images = images_of(manager)
         go = GO_IMAGE.search(images)
         what = f"{'the Go manager' if go else 'a manager'} ({images}) is installed as {where}/{name}"
         if where != namespace:
@@ -289,12 +264,10 @@ def check_leases(facts: Facts) -> Iterator[Finding]:
 
 def check_webhooks(facts: Facts) -> Iterator[Finding]:
     """The webhooks on our kinds: ours, where they lead, and others."""
-    target = facts.target
-    service = (target.namespace, target.configuration.cert_management.webhook_service_name)
-    others, found = [], set()
+    service, others, found = service_of(facts), [], set()
     for configuration in facts.webhooks.value:
         name = configuration["metadata"]["name"]
-        if name == JOB_VALIDATOR.name and not target.configuration.training_operator.enabled:
+        if name == JOB_VALIDATOR.name and not facts.target.configuration.training_operator.enabled:
             continue
         if name in OUR_WEBHOOKS:
             found.add(name)
@@ -314,22 +287,31 @@ def check_webhooks(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _check_ours(configuration: JsonObject, service: tuple[str, str]) -> Iterator[Finding]:
+def _check_ours(configuration: JsonObject, service: str) -> Iterator[Finding]:
     name = configuration["metadata"]["name"]
-    elsewhere = set()
-    for webhook in configuration.get("webhooks") or []:
-        client_config: dict[str, Any] = webhook.get("clientConfig") or {}
-        reference = client_config.get("service") or {}
-        place = (reference.get("namespace"), reference.get("name"))
-        if place != service:
-            elsewhere.add(client_config.get("url") or f"the Service {place[0]}/{place[1]}")
+    elsewhere = called_by(configuration) - {service}
     if elsewhere:
         yield warn(
-            f"{name} leads to {', '.join(sorted(elsewhere))}, not to the Service {service[0]}/{service[1]}",
+            f"{name} leads to {', '.join(sorted(elsewhere))}, not to {service}",
             "applying our manifests changes that; whoever made it may change it back",
         )
     else:
-        yield ok(f"{name} leads to the Service {service[0]}/{service[1]}")
+        yield ok(f"{name} leads to {service}")
+
+
+def service_of(facts: Facts) -> str:
+    """Return the Service by which the API server calls our webhooks."""
+    return f"the Service {facts.target.namespace}/{facts.target.configuration.cert_management.webhook_service_name}"
+
+
+def called_by(configuration: JsonObject) -> set[str]:
+    """Return what the webhooks of a configuration call."""
+    called = [webhook.get("clientConfig") or {} for webhook in configuration.get("webhooks") or []]
+    services = [each.get("service") or {} for each in called]
+    return {
+        each.get("url") or f"the Service {service.get('namespace')}/{service.get('name')}"
+        for each, service in zip(called, services, strict=True)
+    }
 
 
 def _matches(rule: JsonObject) -> bool:
@@ -396,7 +378,7 @@ def _check_mpi_operator(facts: Facts, chosen: list[str]) -> Iterator[Finding]:
 def _check_deployments(facts: Facts) -> Iterator[Finding]:
     for deployment in facts.training_operators.value:
         where, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
-        what = f"the Training Operator ({', '.join(images_of(deployment))})"
+        what = f"the Training Operator ({images_of(deployment)})"
         if deployment["spec"].get("replicas") == 0:
             yield ok(f"{what} is installed as {where}/{name}, with no replicas; delete it when nobody wants it back")
             continue

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from trainmaster.controller.cli.crds import definition, definitions_of
-from trainmaster.controller.cli.doctor.facts import Facts, Finding, fail, ok, warn
+from trainmaster.controller.cli.doctor.facts import Facts, Finding, fail, ok, some, warn
 from trainmaster.runtime.api.constants import GROUP
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -20,7 +20,6 @@ _EACH: Final = "*"
 NEEDED: Final = frozenset({("status", "replicaStatuses", _EACH, field) for field in ("restarts", "restartedPodUIDs")})
 """Fields of ours alone that the manager relies on."""
 
-_SHOWN: Final = 5
 APPLY: Final = "trainmaster crds | kubectl apply --server-side --force-conflicts -f -"
 
 
@@ -130,9 +129,8 @@ class LostFields:
     def findings(self) -> Iterator[Finding]:
         """Say which objects would lose something."""
         for (kind, path), names in self._objects.items():
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             yield fail(
-                f"with our definition {kind}s would lose {written(path)}: {', '.join(names[:_SHOWN])}{more}",
+                f"with our definition {kind}s would lose {written(path)}: {some(names)}",
                 "use a newer Trainmaster, or take the field out of them",
             )
 
@@ -180,8 +178,7 @@ def _roots(paths: set[Path]) -> set[Path]:
 
 def _some(paths: Iterable[Path]) -> str:
     roots = sorted(_roots(set(paths)), key=lambda path: (len(path), path))
-    more = f" and {len(roots) - _SHOWN} more" if len(roots) > _SHOWN else ""
-    return ", ".join(map(written, roots[:_SHOWN])) + more
+    return some([written(path) for path in roots])
 
 
 def written(path: Path) -> str:

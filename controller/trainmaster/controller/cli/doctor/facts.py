@@ -76,12 +76,14 @@ OTHERS: Final = (JOBSETS, COSCHEDULING, VOLCANO, KUEUE)
 CONFIG_MAP: Final = "kubeflow-trainer-config"
 """As the original's manifests call it, and our Deployments the volume of it."""
 
-GO_IMAGE: Final = re.compile(r"(?:^|/)kubeflow/trainer/trainer-controller-manager(?::v?(\d+)\.(\d+))?")
+GO_IMAGE: Final = re.compile(r"(?:^|[/ ])kubeflow/trainer/trainer-controller-manager(?::v?(\d+)\.(\d+))?")
 """The image of the Go manager."""
 
 _TRAINING_OPERATOR_DEPLOYMENTS: Final = ("training-operator",)
 """As the manifests of the Training Operator V1 call it."""
 
+_SHOWN: Final = 5
+AGAIN: Final = "apply our manifests again, or upgrade the release of our chart"
 _ASK: Final = "ask somebody who may, or for that right"
 
 Review = tuple[str, str, str, str, str, str]
@@ -122,15 +124,6 @@ class Fact(Generic[T]):
             raise self.known
         return self.known
 
-    def require(self) -> None:
-        """Go on only if it said so.
-
-        Raises:
-            Unknown: It did not.
-        """
-        if isinstance(self.known, Unknown):
-            raise self.known
-
 
 def ok(message: str) -> Finding:
     """Nothing to do."""
@@ -150,6 +143,12 @@ def unknown(message: str, what_next: str) -> Finding:
 def fail(message: str, what_next: str) -> Finding:
     """An installation does not work, would not, or would harm."""
     return Finding("fail", message, what_next)
+
+
+def some(texts: Sequence[str], *, separator: str = ", ") -> str:
+    """Return the first of some texts, and how many more there are."""
+    more = f"{separator.rstrip(', ')} and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return separator.join(texts[:_SHOWN]) + more
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +202,11 @@ class Facts:
     bindings: Mapping[str, Fact[JsonObject | None]]
     """The bindings of its roles by kind, if they have the name of our manifests or of our chart."""
 
+    @property
+    def deployment(self) -> JsonObject | None:
+        """The Deployment of our manager in the namespace, as far as is known."""
+        return self.installed.known if isinstance(self.installed.known, dict) else None
+
 
 async def fetch_version(client: KubeClient) -> Fact[str]:
     """Ask for the version of Kubernetes, as the first question of all.
@@ -232,22 +236,28 @@ async def fetch_installed(
     if isinstance(managers.known, Unknown):
         installed = Fact(managers.known)
     else:
-        ours = [each for each in managers.known if each["metadata"]["namespace"] == namespace and not _is_go(each)]
+        ours = [
+            each
+            for each in managers.known
+            if each["metadata"]["namespace"] == namespace and not GO_IMAGE.search(images_of(each))
+        ]
         ours.sort(key=lambda each: each["metadata"]["name"] != NAME)
         installed = Fact(ours[0] if ours else None)
-        for volume in _pod_spec(ours[0]).get("volumes") or [] if ours else ():
+        for volume in pod_spec(ours[0]).get("volumes") or [] if ours else ():
             if volume["name"] == CONFIG_MAP:
                 name = (volume.get("configMap") or {}).get("name") or name
     return managers, installed, await _get(client, CONFIGMAPS, namespace, name)
 
 
-def _pod_spec(deployment: JsonObject) -> JsonObject:
+def pod_spec(deployment: JsonObject) -> JsonObject:
+    """Return what a Deployment says of its pods."""
     spec: JsonObject = deployment["spec"]["template"]["spec"]
     return spec
 
 
-def _is_go(deployment: JsonObject) -> bool:
-    return any(GO_IMAGE.search(str(each.get("image"))) for each in _pod_spec(deployment).get("containers") or [])
+def images_of(deployment: JsonObject) -> str:
+    """Return the images of a Deployment."""
+    return ", ".join(str(each.get("image", "")) for each in pod_spec(deployment).get("containers") or [])
 
 
 async def collect(
@@ -262,7 +272,7 @@ async def collect(
     """Fetch everything else."""
     namespace, configuration = target.namespace, target.configuration
     deployment = installed.known if isinstance(installed.known, dict) else None
-    account_name = str(_pod_spec(deployment).get("serviceAccountName") or NAME) if deployment else NAME
+    account_name = str(pod_spec(deployment).get("serviceAccountName") or NAME) if deployment else NAME
     names = [*definition_files(), *OTHERS]
     election = configuration.leader_election
     definitions, reviews, found_namespace, service, secret, account = await asyncio.gather(

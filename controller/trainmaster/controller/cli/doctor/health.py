@@ -6,34 +6,40 @@ They are told apart from what an installation would meet: a manager may be missi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from trainmaster.controller.certificates.webhook_names import CONFIGURATIONS, DEFAULTER, JOB_VALIDATOR
 from trainmaster.controller.cli.crds import definition, definitions_of
 from trainmaster.controller.cli.doctor.certificates import check_certificates, decoded, trusts
 from trainmaster.controller.cli.doctor.cluster import (
+    OUR_WEBHOOKS,
+    called_by,
     has_webhook,
-    images_of,
     is_served,
     missing_rights,
     served_versions,
+    service_of,
 )
 from trainmaster.controller.cli.doctor.definitions import APPLY, serve_alike
-from trainmaster.controller.cli.doctor.facts import Facts, Finding, Unknown, fail, ok, unknown, warn
+from trainmaster.controller.cli.doctor.facts import (
+    AGAIN,
+    Facts,
+    Finding,
+    Unknown,
+    fail,
+    images_of,
+    ok,
+    pod_spec,
+    some,
+    unknown,
+    warn,
+)
 from trainmaster.controller.explain.causes.controllers import is_held
 from trainmaster.controller.manager.roles import NAME
 from trainmaster.runtime.api.constants import GROUP
 from trainmaster.runtime.jobs.constants import GROUP as JOBS_GROUP
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
-
-_AGAIN: Final = "apply our manifests again, or upgrade the release of our chart"
-_SHOWN: Final = 5
-
-
-def is_installed(facts: Facts) -> bool:
-    """Tell whether our manager is installed, as far as is known."""
-    return isinstance(facts.installed.known, dict)
 
 
 def check_absence(facts: Facts) -> Iterator[Finding]:
@@ -42,16 +48,15 @@ def check_absence(facts: Facts) -> Iterator[Finding]:
     if isinstance(facts.installed.known, Unknown):
         reason = facts.installed.known
         raise Unknown(f"whether Trainmaster is installed in {namespace} is not known: {reason}", reason.what_next)
-    service = (namespace, facts.target.configuration.cert_management.webhook_service_name)
     go = [each for each in facts.managers.value if each["metadata"]["namespace"] == namespace]
-    left = [name for name, each in _registered(facts).items() if service in _services(each)]
+    left = [name for name, each in _registered(facts).items() if service_of(facts) in called_by(each)]
     if go:
         yield ok(f"no manager of Trainmaster is installed in the namespace {namespace}, but the Go manager")
     elif left:
         yield fail(
             f"there is no Deployment of a manager in the namespace {namespace}, and {', '.join(left)} asks one about "
             "each write of a job",
-            f"{_AGAIN}; or delete what is left of it (docs/install.md, Removing it)",
+            f"{AGAIN}; or delete what is left of it (docs/install.md, Removing it)",
         )
     else:
         yield ok(f"no manager of Trainmaster is installed in the namespace {namespace}")
@@ -68,7 +73,7 @@ def check_deployment(facts: Facts) -> Iterator[Finding]:
         for each in status.get("conditions") or []
         if (each.get("type"), each.get("status")) in {("ReplicaFailure", "True"), ("Progressing", "False")}
     ]
-    what = f"the Deployment {namespace}/{name} ({', '.join(images_of(deployment))})"
+    what = f"the Deployment {namespace}/{name} ({images_of(deployment)})"
     look = f"see why: kubectl -n {namespace} describe pods; /readyz of a pod says what it waits for"
     if wanted == 0:
         yield fail(f"{what} has no replicas", f"kubectl -n {namespace} scale deployment {name} --replicas=1")
@@ -84,20 +89,21 @@ def check_deployment(facts: Facts) -> Iterator[Finding]:
 
 def check_service(facts: Facts) -> Iterator[Finding]:
     """The Service: is it there?"""
-    name = f"{facts.target.namespace}/{facts.target.configuration.cert_management.webhook_service_name}"
+    name = service_of(facts)
     if facts.service.value is None:
-        yield fail(f"there is no Service {name}, by which webhooks and the status server are called", _AGAIN)
+        yield fail(
+            f"there is no {name.removeprefix('the ')}, by which webhooks and the status server are called", AGAIN
+        )
     else:
-        yield ok(f"the Service {name} is there")
+        yield ok(f"{name} is there")
 
 
 def check_registration(facts: Facts) -> Iterator[Finding]:
     """The webhook configurations: are they there, do they lead to the manager, and do they trust its certificate?"""
-    configuration, namespace = facts.target.configuration, facts.target.namespace
-    if not configuration.webhook.enabled:
+    if not facts.target.configuration.webhook.enabled:
         yield ok("webhook.enabled is false: no webhook configuration is needed")
         return
-    service, registered = (namespace, configuration.cert_management.webhook_service_name), _registered(facts)
+    service, registered = service_of(facts), _registered(facts)
     for each in CONFIGURATIONS:
         if each == JOB_VALIDATOR and not has_webhook(facts):
             continue
@@ -105,9 +111,9 @@ def check_registration(facts: Facts) -> Iterator[Finding]:
         if found is None or not found.get("webhooks"):
             jobs = "jobs of kubeflow.org/v1" if each == JOB_VALIDATOR else "TrainJobs"
             lack = "get no defaults" if each == DEFAULTER else "are admitted unchecked"
-            yield fail(f"there is no {each}: {jobs} {lack}", _AGAIN)
-        elif _services(found) != {service}:
-            yield fail(f"{each} leads to another server than the Service {'/'.join(service)}", _AGAIN)
+            yield fail(f"there is no {each}: {jobs} {lack}", AGAIN)
+        elif called_by(found) != {service}:
+            yield fail(f"{each} leads to another server than {service}", AGAIN)
         else:
             yield from _check_trust(facts, found, str(each))
 
@@ -136,45 +142,27 @@ def _check_trust(facts: Facts, configuration: JsonObject, what: str) -> Iterator
         )
 
 
-def check_certificate(facts: Facts) -> Iterator[Finding]:
-    """The Secret of the certificate: is it there, and good?"""
-    management, secret = facts.target.configuration.cert_management, facts.secret.value
-    name = f"{facts.target.namespace}/{management.webhook_secret_name}"
-    mounted = management.webhook_secret_name in {
-        (volume.get("secret") or {}).get("secretName")
-        for volume in _deployment(facts)["spec"]["template"]["spec"].get("volumes") or []
-    }
-    if secret is None and (management.enable or mounted):
-        yield fail(
-            f"the Secret {name} is gone: "
-            + ("the manager cannot keep a certificate, and may not create it" if management.enable else "pods need it"),
-            _AGAIN if management.enable else "see why whoever issues the certificate does not write it",
-        )
-    elif secret is not None and management.enable and not decoded(secret).get("tls.crt"):
-        yield fail(f"the Secret {name} has no certificate", "see in the log of the manager why it makes none")
-    else:
-        yield from check_certificates(facts)
-
-
 def check_rights(facts: Facts) -> Iterator[Finding]:
-    """The rights of the manager."""
-    spec = _deployment(facts)["spec"]["template"]["spec"]
-    account = f"the service account {facts.target.namespace}/{spec.get('serviceAccountName') or NAME}"
-    if facts.service_account.value is None:
-        yield fail(f"{account} is gone, so that no pod of the manager can be made", _AGAIN)
-        return
-    missing = missing_rights(facts)
-    if not missing:
+    """The service account: does it have all rights that this configuration and its plugins need?"""
+    namespace, deployment = facts.target.namespace, facts.deployment
+    name = pod_spec(deployment).get("serviceAccountName") if deployment else None
+    account = f"the service account {namespace}/{name or NAME}"
+    missing = missing_rights(facts.manager_may)
+    if facts.service_account.value is None and deployment is None:
+        yield ok(f"{account} is not there yet; the manifests bring it and its roles")
+    elif facts.service_account.value is None:
+        yield fail(f"{account} is gone, so that no pod of the manager can be made", AGAIN)
+    elif missing:
+        gone = [kind for kind, found in facts.bindings.items() if found.known is None]
+        because = f", and there is no {' nor '.join(gone)} of its name" if gone else ""
+        finding = fail if deployment else warn
+        yield finding(
+            f"{account} may not {some(missing, separator='; ')}{because}",
+            "apply our roles, with the --config and --feature-gates of the manager: "
+            f"trainmaster rbac -n {namespace} | kubectl apply --server-side -f -",
+        )
+    else:
         yield ok(f"{account} may do all that this configuration needs")
-        return
-    gone = [kind for kind, found in facts.bindings.items() if found.known is None]
-    because = f", and there is no {' nor '.join(gone)} of its name" if gone else ""
-    more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-    yield fail(
-        f"{account} may not {'; '.join(missing[:_SHOWN])}{more}{because}",
-        f"trainmaster rbac -n {facts.target.namespace} | kubectl apply --server-side -f - (with the --config that the "
-        "manager has)",
-    )
 
 
 def check_kinds(facts: Facts) -> Iterator[Finding]:
@@ -230,28 +218,19 @@ def check_lease(facts: Facts) -> Iterator[Finding]:
 
 
 def _registered(facts: Facts) -> dict[str, JsonObject]:
-    ours = {each.name for each in CONFIGURATIONS}
-    return {each["metadata"]["name"]: each for each in facts.webhooks.value if each["metadata"]["name"] in ours}
-
-
-def _services(configuration: JsonObject) -> set[tuple[Any, Any]]:
-    references = (
-        (webhook.get("clientConfig") or {}).get("service") or {} for webhook in configuration.get("webhooks") or []
-    )
-    return {(each.get("namespace"), each.get("name")) for each in references}
+    return {each["metadata"]["name"]: each for each in facts.webhooks.value if each["metadata"]["name"] in OUR_WEBHOOKS}
 
 
 def _deployment(facts: Facts) -> JsonObject:
-    found = facts.installed.value
-    assert found is not None  # noqa: S101 - these checks are for an installation
-    return found
+    assert facts.deployment is not None  # noqa: S101 - these checks are for an installation
+    return facts.deployment
 
 
 CHECKS: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {
     "deployment": check_deployment,
     "service": check_service,
     "registration": check_registration,
-    "certificate": check_certificate,
+    "certificate": check_certificates,
     "manager-rights": check_rights,
     "kinds": check_kinds,
     "lease": check_lease,

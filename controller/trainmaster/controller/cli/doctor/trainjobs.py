@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from trainmaster.controller.cli.configured import UNKNOWN_AUTHORITY
-from trainmaster.controller.cli.doctor.facts import Fact, Finding, Unknown, ok, warn
+from trainmaster.controller.cli.doctor.facts import Fact, Finding, Unknown, ok, some, warn
 from trainmaster.controller.cli.printers import counted
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -33,7 +33,6 @@ from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 
 _SYNC_AT_MOST: Final = 60.0
 _LOOK_INTERVAL: Final = 0.2
-_SHOWN: Final = 5
 
 
 @dataclass(slots=True)
@@ -127,7 +126,7 @@ def _plan(
         report = framework.status(job, listers)
         # As for the reconciler: nothing is built for a job that ends now.
         ends = report is not None and finished(report.conditions) and not job.is_finished
-        planned = Plan() if ends else plan(observed, framework, deadline_exceeded=exceeded, now=now)
+        planned = Plan() if ends else plan(observed, framework, fails=exceeded, now=now)
     except (ApiTypeError, ObjectUnreadable, PluginFailed) as error:
         found.problems[name] = f"it cannot be read: {error}"
         if not _is_told(raw, str(error)):
@@ -179,10 +178,8 @@ def check_gangs(found: TakeOver, absent: Mapping[str, str]) -> Iterator[Finding]
             if name in ((each.get("spec") or {}).get("podGroupPolicy") or {})
         ]
         if runtimes:
-            more = f" and {len(runtimes) - _SHOWN} more" if len(runtimes) > _SHOWN else ""
             yield warn(
-                f"these runtimes have podGroupPolicy.{name}, and {definition} is not there: "
-                f"{', '.join(runtimes[:_SHOWN])}{more}",
+                f"these runtimes have podGroupPolicy.{name}, and {definition} is not there: {some(runtimes)}",
                 "install that scheduler, or their TrainJobs are not built",
             )
 
@@ -210,16 +207,14 @@ def check_take_over(found: TakeOver) -> Iterator[Finding]:
     if not found.writes:
         yield ok(f"{what}: the manager would write nothing for them")
     else:
-        jobs = list(found.writes)
-        shown = "; ".join(f"{name}: {', '.join(found.writes[name])}" for name in jobs[:_SHOWN])
-        more = f"; and {len(jobs) - _SHOWN} more" if len(jobs) > _SHOWN else ""
+        jobs = [f"{name}: {', '.join(writes)}" for name, writes in found.writes.items()]
         yield warn(
-            f"{what}: the manager would write for {len(jobs)} of them: {shown}{more}",
+            f"{what}: the manager would write for {len(jobs)} of them: {some(jobs, separator='; ')}",
             "see whether that is wanted; for one that is new, or was changed just now, any manager writes",
         )
     for reason, count in Counter(found.problems.values()).items():
         names = [name for name, other in found.problems.items() if other == reason]
         yield warn(
-            f"{count} of them could not be built: {', '.join(names[:_SHOWN])}: {reason}",
+            f"{count} of them could not be built: {some(names)}: {reason}",
             "correct them, or the plugins of the configuration",
         )

@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from trainmaster.controller.cli.explain.reader import Reader
-from trainmaster.controller.cli.follow.pod_logs import LogLines, PodLog
 from trainmaster.controller.cli.jobs.rows import human_duration
-from trainmaster.controller.cli.probes import POD_LOGS
 from trainmaster.controller.container_failures import rank_of
 from trainmaster.controller.explain.causes.pods.evidence import spec_of, who
 from trainmaster.controller.explain.causes.pods.sidecars import training_container
 from trainmaster.controller.explain.findings import parse_time
 from trainmaster.controller.explain.pods import current_pods, has_succeeded, started_at
-from trainmaster.controller.explain.view import JobView, WhyUnread, role_of, trainmaster
+from trainmaster.controller.explain.state import PATIENCE
+from trainmaster.controller.explain.view import JobView, role_of, trainmaster
 from trainmaster.runtime.jsontree import JsonObject
 
 LATELY: Final = timedelta(minutes=2)
@@ -28,8 +27,6 @@ LATELY: Final = timedelta(minutes=2)
 
 _MOST: Final = 8
 """Pods whose last line is looked at."""
-
-_TIMEOUT: Final = 5.0
 
 
 async def read_last_output(reader: Reader, view: JobView) -> dict[str, Any]:
@@ -43,62 +40,61 @@ async def read_last_output(reader: Reader, view: JobView) -> dict[str, Any]:
 async def _last_line(reader: Reader, view: JobView, pod: JsonObject) -> str | None:
     """Return when the container that trains wrote its last line; empty: it has written none; None: nobody says."""
     container = training_container(view, pod) or str(next(iter(spec_of(pod)["containers"]))["name"])
-    name = pod["metadata"]["name"]
-    log = PodLog(
-        reader.client, namespace=reader.namespace, pod=name, container=container, lines=LogLines(), tail_lines=1
-    )
-    try:
-        async with asyncio.timeout(_TIMEOUT):
-            await log.glance(previous=False)
-    except TimeoutError:
-        return None
-    log.lines.close()
-    if log.refusal is not None:
-        reader.note(POD_LOGS, WhyUnread.FORBIDDEN, f"you have no right to read them in namespace {reader.namespace}")
-        return None
-    return log.lines.since or ""
+    log = await reader.read_log(pod, container, tail=1)
+    return None if log is None else log.since or ""
 
 
 def activity(view: JobView) -> Iterator[str]:
     """Yield the lines that say whether a job that runs is seen to go on."""
     done = _ended_early(view)
     signs = list(_signs(view))
-    if any(is_fresh for is_fresh, _ in signs) and not done:
-        yield f"all is well: {next(text for is_fresh, text in signs if is_fresh)}"
-        yield from (f"- {text}" for is_fresh, text in signs if not is_fresh)
+    newest = min(signs)
+    if newest.age <= LATELY and not done:
+        yield f"all is well: {newest.text}"
+        others = [each.text for each in signs if each.age > LATELY]
+        yield from (f"- {text}" for text in others)
+        if others or newest.age > PATIENCE:
+            yield f"- if it hangs, this shows where each of its Python processes is: {trainmaster(view, 'stack')}"
         return
     yield "nothing is known to be wrong; whether it makes progress is not known:"
     if done:
         yield f"- {who(done)} ended first, with exit code 0, and the others go on"
-    yield from (f"- {text}" for _, text in signs)
+    yield from (f"- {each.text}" for each in signs)
     yield "what to do:"
     yield f"- see what it does: {trainmaster(view, 'logs', '--all')}"
     yield f"- see where each of its Python processes is: {trainmaster(view, 'stack')}"
 
 
-def _signs(view: JobView) -> Iterator[tuple[bool, str]]:
-    """Yield what there is to see of the work of a job, each with whether it shows that the job goes on."""
+class _Sign(NamedTuple):
+    """Something that is to be seen of the work of a job."""
+
+    age: timedelta
+    """How old it is; for ever if it is none of progress."""
+
+    text: str
+
+
+def _signs(view: JobView) -> Iterator[_Sign]:
+    """Yield what there is to see of the work of a job."""
     reported = view.progress
     if reported is not None and (at := parse_time(reported.time)) is not None:
-        yield view.now - at <= LATELY, f"it reported its progress {_ago(view.now - at)}"
+        yield _Sign(view.now - at, f"it reported its progress {_ago(view.now - at)}")
     pods = {pod["metadata"]["uid"]: pod for pod in current_pods(view)}
     wrote = sorted(((view.now - at, uid) for uid, at in view.last_output.items() if at is not None))
     if not wrote:
-        yield (
-            False,
-            "its pods have written nothing so far" if view.last_output else "the logs of its pods were not read",
-        )
+        text = "its pods have written nothing so far" if view.last_output else "the logs of its pods were not read"
+        yield _Sign(timedelta.max, text)
     silent = [(age, uid) for age, uid in wrote[1:] if age - wrote[0][0] > LATELY]
     mute = [pods[uid] for uid, at in view.last_output.items() if at is None and _age(view, pods[uid]) > LATELY]
     # That others write is no sign of progress where the first node, which mostly is the one that does, is silent.
     is_first_silent = next(iter(pods)) in {pod["metadata"]["uid"] for pod in mute} | {uid for _, uid in silent}
     for age, uid in wrote[:1]:
-        yield age <= LATELY and not is_first_silent, f"{role_of(pods[uid])} wrote its last line {_ago(age)}"
+        yield _Sign(timedelta.max if is_first_silent else age, f"{role_of(pods[uid])} wrote its last line {_ago(age)}")
     if wrote and mute:
-        yield False, f"{who(mute)} wrote nothing so far, in {_words(_age(view, mute[0]))}"
+        yield _Sign(timedelta.max, f"{who(mute)} wrote nothing so far, in {_words(_age(view, mute[0]))}")
     if silent:
         of_silent = who([pods[uid] for _, uid in silent])
-        yield False, f"{of_silent} wrote nothing since: the last line is from {_ago(silent[0][0])}"
+        yield _Sign(timedelta.max, f"{of_silent} wrote nothing since: the last line is from {_ago(silent[0][0])}")
 
 
 def _ended_early(view: JobView) -> list[JsonObject]:

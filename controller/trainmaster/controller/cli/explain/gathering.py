@@ -75,10 +75,11 @@ async def kind_that_was_there(
 
 
 async def _trainjob(reader: Reader, job: Job, view: JobView) -> JobView:
-    jobsets, jobs, pods, snapshots = await asyncio.gather(
+    jobsets, jobs, pods, former, snapshots = await asyncio.gather(
         reader.read_all(JOBSETS, fields=f"metadata.name={job.name}", is_optional=False),
         reader.read_all(BATCH_JOBS, labels=f"{JOBSET_LABEL}={job.name}"),
         reader.read_all(PODS, labels=selector(job)),
+        reader.read_former_pods(view.uid),
         reader.read(CONFIGMAPS, snapshot_name(job.name)),
     )
     own, foreign = parted(created_since(pods, view), view)
@@ -87,6 +88,7 @@ async def _trainjob(reader: Reader, job: Job, view: JobView) -> JobView:
         jobsets=owned_by(jobsets, view.uid),
         jobs=created_since(jobs, view),
         pods=own,
+        former_pods=former,
         foreign_pods=foreign,
         has_more_pods=reader.has_more(PODS),
         snapshots=created_since(snapshots, view),
@@ -95,9 +97,9 @@ async def _trainjob(reader: Reader, job: Job, view: JobView) -> JobView:
 
 
 async def _v1_job(reader: Reader, job: Job, view: JobView) -> JobView:
-    pods = await reader.read_all(PODS, labels=selector(job))
+    pods, former = await asyncio.gather(reader.read_all(PODS, labels=selector(job)), reader.read_former_pods(view.uid))
     own, foreign = parted(pods, view)
-    view = replace(view, pods=own, foreign_pods=foreign, has_more_pods=reader.has_more(PODS))
+    view = replace(view, pods=own, former_pods=former, foreign_pods=foreign, has_more_pods=reader.has_more(PODS))
     return await _with_events(reader, view)
 
 

@@ -27,7 +27,7 @@ from trainmaster.controller.cli.probes import (
     VOLCANO_QUEUES,
     WORKLOADS,
 )
-from trainmaster.controller.explain.causes.controllers import LEASE, PATIENCE
+from trainmaster.controller.explain.causes.controllers import LEASE
 from trainmaster.controller.explain.causes.gangs import is_of_gang
 from trainmaster.controller.explain.causes.kueue import queue_of
 from trainmaster.controller.explain.causes.pods.evidence import waiting_pods
@@ -40,7 +40,7 @@ from trainmaster.controller.explain.causes.webhooks import (
     webhooks_called,
 )
 from trainmaster.controller.explain.pods import condition_of, is_running, is_scheduled, owners_of
-from trainmaster.controller.explain.state import State, state_of
+from trainmaster.controller.explain.state import PATIENCE, State, state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.kube.rest.resources import LEASES, SERVICES
 from trainmaster.controller.manager.roles import NAME
@@ -158,7 +158,7 @@ def _of_pods(reader: Reader, view: JobView) -> Iterator[Look]:
     if state_of(view).state in (State.WAITING, State.RESTARTING):
         yield _claims(reader, view)
         yield _services(reader, view)
-    if not are_well:
+    if not are_well or state_of(view).state is State.FAILED:
         yield read_failed_logs(reader, view)
     if state_of(view).state is State.RUNNING:
         yield read_last_output(reader, view)

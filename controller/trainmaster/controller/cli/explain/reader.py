@@ -8,10 +8,14 @@ Guarantees:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
-from trainmaster.controller.cli.probes import each_once, list_first
+from trainmaster.controller.cli.follow.pod_logs import LogLines, LogOptions, PodLog
+from trainmaster.controller.cli.jobs.log_sources import kept_logs
+from trainmaster.controller.cli.probes import POD_LOGS, each_once, list_first
 from trainmaster.controller.explain.pods import is_own, owners_of
 from trainmaster.controller.explain.view import JobView, Objects, Unread, WhyUnread
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -20,6 +24,7 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 MOST: Final = 5000
+_TIMEOUT: Final = 10.0
 
 
 class Reader:
@@ -128,6 +133,44 @@ class Reader:
             self._failed(resource, "get", error, where)
             return None
         return [{"apiVersion": resource.api_version, "kind": resource.kind, **found}]
+
+    async def read_log(self, pod: JsonObject, container: str, *, tail: int, previous: bool = False) -> LogLines | None:
+        """Read the last lines of a container; None if they may not be read, or nobody answers.
+
+        Args:
+            pod: Its pod, which may be deleted.
+            container: Its name.
+            tail: How many.
+            previous: Whether those of the run before are wanted.
+        """
+        name, uid, lines = pod["metadata"]["name"], pod["metadata"]["uid"], LogLines()
+        log = PodLog(
+            self.client,
+            namespace=self.namespace,
+            pod=name,
+            container=container,
+            lines=lines,
+            options=LogOptions(tail=tail),
+            uid=uid,
+        )
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                await log.glance(previous=previous)
+        except TimeoutError:
+            return None
+        lines.close()
+        if log.refusal is None:
+            return lines
+        text = f"you have no right to read the logs of pods in namespace {self.namespace}"
+        self.note(POD_LOGS, WhyUnread.FORBIDDEN, text)
+        return None
+
+    async def read_former_pods(self, job_uid: str) -> list[JsonObject] | None:
+        """Read the pods of a job that are deleted; None: only an embedded cluster tells of these."""
+        with suppress(KubeError):
+            kept = await kept_logs(self.client, job_uid)
+            return None if kept is None else kept.pods
+        return None
 
     def _failed(self, resource: Resource, verb: str, error: KubeError, namespace: str | None) -> None:
         if isinstance(error, Unauthorized):

@@ -17,11 +17,12 @@ from trainmaster.controller.cli.probes import POD_LOGS
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.controller.container_failures import meaning_of
 from trainmaster.controller.explain.causes.limits import seconds_to_live
-from trainmaster.controller.explain.explanation import PATIENCE, Explanation, FailedContainer
+from trainmaster.controller.explain.explanation import Explanation
 from trainmaster.controller.explain.findings import Evidence, Finding, ObjectReference
-from trainmaster.controller.explain.state import State
+from trainmaster.controller.explain.pods import FailedContainer
+from trainmaster.controller.explain.state import PATIENCE, State
 from trainmaster.controller.explain.timeline import Moment
-from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.runtime.jsontree import JsonObject
 
 _LONGEST: Final = 1000
@@ -113,14 +114,14 @@ def _evidence(evidence: Evidence, now: datetime) -> str:
 
 def _failed_container(failed: FailedContainer, now: datetime, *, may_be_read: bool) -> Iterator[str]:
     failure = failed.failure
-    meaning = meaning_of(failure.exit_code)
+    meaning = meaning_of(failure.exit_code, failure.reason)
     told = ", ".join(each for each in (failure.reason if failure.reason != "Error" else "", meaning) if each)
     moment = datetime.fromisoformat(failure.at) if failure.at else None
     at = f", {_ago(moment, now)}" if moment is not None else ""
     attempt = "" if not (failure.attempt or failure.run) else f"; {attempt_of(failure)}"
     yield (
-        f"first failure: {failed.role}: container {failure.container} of pod {failure.pod} ended with exit code "
-        f"{failure.exit_code}{f' ({told})' if told else ''}{at}{attempt}"
+        f"first failure: {role_of(failed.pod)}: container {failure.container} of pod {failure.pod} ended with exit "
+        f"code {failure.exit_code}{f' ({told})' if told else ''}{at}{attempt}"
     )
     if failed.lines:
         yield "  its last lines:"
@@ -191,9 +192,9 @@ def _failed_container_json(failed: FailedContainer | None) -> JsonObject | None:
         return None
     failure = failed.failure
     return {
-        "pod": failed.pod.name,
+        "pod": failure.pod,
         "container": failure.container,
-        "role": failed.role,
+        "role": role_of(failed.pod),
         "rank": failure.rank,
         "ranks": None if failure.ranks is None else list(failure.ranks),
         "attempt": failure.attempt,

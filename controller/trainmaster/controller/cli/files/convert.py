@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from trainmaster.controller.cli.files.manifests import Manifest, ManifestError, scan_manifests
-from trainmaster.controller.cli.files.offline import MPI_OPERATOR, check_schema
+from trainmaster.controller.cli.files.offline import MPI_OPERATOR, Severity, check_schema, diagnosed
 from trainmaster.controller.cli.options import CommandError, add_files_option, reporting_errors
 from trainmaster.controller.cli.printers import counted, listed, print_objects, to_yaml
 from trainmaster.runtime.conversion.early_trainer import convert_early, is_early
@@ -170,11 +170,8 @@ def _drop(node: Any, path: str) -> None:
         _drop(node[key], path.removeprefix(key).removeprefix("."))
 
 
-def _tell(manifest: Manifest, severity: str, path: str, message: str) -> None:
-    line, column = manifest.source.locate(path)
-    place = ":".join(str(part) for part in (manifest.source.file, line, column) if part is not None)
-    told = ": ".join(part for part in (place, severity, manifest.title, path, message) if part)
-    print(f"trainmaster: {told}", file=sys.stderr)
+def _tell(manifest: Manifest, severity: Severity, path: str, message: str) -> None:
+    print(f"trainmaster: {diagnosed(manifest, severity, path, message)}", file=sys.stderr)
 
 
 def _tell_notes(converted: Iterable[_Converted]) -> int:

@@ -18,20 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import trainmaster.runtime
+from trainmaster.controller.cli.crds import shipped
 from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, GROUP, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
 from trainmaster.runtime.jobs.constants import installed_kinds
 from trainmaster.runtime.jsontext import is_too_deep, too_deep
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.yamlmarks import find_field
+from trainmaster.runtime.yamlmarks import FieldMark, find_field
 from trainmaster.runtime.yamltext import YamlError, load_yaml_documents
 
 STDIN: Final = "-"
 CRD_KIND: Final = "CustomResourceDefinition"
 _ENDINGS: Final = (".json", ".yaml", ".yml")
-
-_PACKAGED: Final = Path(trainmaster.runtime.__file__).parent / "runtimes"
-_CHECKOUT: Final = Path(__file__).parents[5] / "deploy" / "runtimes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +46,13 @@ class Source:
     within: str = ""
     """Its path in the document, if it is a part of it: `items[2]`."""
 
+    def find(self, path: str) -> FieldMark | None:
+        """Return where in the text a field like `spec.trainer.env[0].name` is."""
+        return find_field(self.text, f"{self.within}.{path}".strip("."), document=self.document)
+
     def locate(self, path: str) -> tuple[int, int | None]:
-        """Return line and column, from 1, of a field like `spec.trainer.env[0].name`."""
-        found = find_field(self.text, f"{self.within}.{path}".strip("."), document=self.document)
+        """Return line and column of a field, from 1."""
+        found = self.find(path)
         return (self.line, None) if found is None else (found.line, found.column)
 
 
@@ -142,14 +143,15 @@ def scan_manifests(files: Iterable[str]) -> Iterator[Manifest | ManifestError]:
             except ManifestError as error:
                 yield error
             else:
-                yield from _scan_text(text, _title(member))
+                yield from scan_text(text, _title(member))
 
 
-def _scan_text(text: str, file: str) -> Iterator[Manifest | ManifestError]:
+def scan_text(text: str, file: str) -> Iterator[Manifest | ManifestError]:
+    """Read all objects of a text; `file` is where it comes from."""
     try:
         documents = list(_documents(text, file))
     except ManifestError as error:
-        yield from _scan_text(_before(error, text), file)
+        yield from scan_text(_before(error, text), file)
         yield error
         return
     for number, (line, document) in enumerate(documents):
@@ -261,5 +263,5 @@ def built_in_file(name: str) -> Path | None:
 
 
 def built_in_directory() -> Path:
-    """Return where they are: in a checkout they are read from where users of real clusters find them."""
-    return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
+    """Return where they are."""
+    return shipped("runtimes")

@@ -61,6 +61,10 @@ _OF_MPI_OPERATOR: Final = (
 )
 
 
+Severity = Literal["error", "warning", "lost", "note"]
+"""The last two are of conversions."""
+
+
 class SchemaError(Protocol):
     """What is wrong with one field, by the schema of its kind."""
 
@@ -92,7 +96,7 @@ class SchemaCheck(Protocol):
 class Diagnostic:
     """What is wrong with one field of one object in a file."""
 
-    severity: Literal["error", "warning"]
+    severity: Severity
     file: str
     """Empty if it is about all of them."""
 
@@ -105,8 +109,14 @@ class Diagnostic:
     message: str
 
     def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
         return ": ".join(part for part in (place, self.severity, self.object, self.path, self.message) if part)
+
+
+def diagnosed(manifest: Manifest, severity: Severity, path: str, message: str) -> Diagnostic:
+    """Say what is wrong with a field of an object, with its place."""
+    line, column = manifest.source.locate(path)
+    return Diagnostic(severity, manifest.source.file, line, column, manifest.title, path, message)
 
 
 @dataclass(slots=True)
@@ -122,11 +132,9 @@ class ValidatedManifest:
         """Whether it would be admitted."""
         return not any(diagnostic.severity == "error" for diagnostic in self.diagnostics)
 
-    def add(self, path: str, message: str, severity: Literal["error", "warning"] = "error") -> None:
+    def add(self, path: str, message: str, severity: Severity = "error") -> None:
         """Add a diagnostic."""
-        line, column = self.manifest.source.locate(path)
-        source = self.manifest.source
-        self.diagnostics.append(Diagnostic(severity, source.file, line, column, self.manifest.title, path, message))
+        self.diagnostics.append(diagnosed(self.manifest, severity, path, message))
 
 
 class OfflineValidation:

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from trainmaster.controller.cli.follow.failures import Failure, RunTimes, attempt_of, run_of, without_report
+from trainmaster.controller.cli.follow.failures import Failure, attempt_of, run_of, without_report
 from trainmaster.controller.cli.follow.job_logs import JobLogs
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.pod_logs import last_lines
 from trainmaster.controller.cli.follow.reporter import Reporter
-from trainmaster.controller.container_failures import ContainerFailure, container_failures, log_container
+from trainmaster.controller.container_failures import container_failures, log_container
 from trainmaster.controller.explain.view import role_of
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.runtime.jsontree import JsonObject
@@ -42,27 +42,12 @@ class FailureRecorder:
         client: Where logs are read.
         reporter: Where they are reported.
         logs: The logs that are followed.
-        start: Starts a task that ends with the follower.
-        changed: Called when a failure was recorded.
-        goes_on: Waits a moment; returns whether not everything has ended by then.
     """
 
-    def __init__(
-        self,
-        client: KubeClient,
-        reporter: Reporter,
-        logs: JobLogs,
-        *,
-        start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        changed: Callable[[], object],
-        goes_on: Callable[[], Awaitable[bool]],
-    ) -> None:
+    def __init__(self, client: KubeClient, reporter: Reporter, logs: JobLogs) -> None:
         self._client = client
         self._reporter = reporter
         self._logs = logs
-        self._start = start
-        self._changed = changed
-        self._goes_on = goes_on
         self._seen: set[tuple[str, str, str, str]] = set()
         self._counts: dict[tuple[str, str], int] = {}
         """How many failures each attempt of each job had."""
@@ -70,12 +55,11 @@ class FailureRecorder:
         self._told: dict[str, dict[tuple[str, ...], str]] = {}
         """Who ended with which last lines, by job."""
 
-    def observe_pod(self, status: JobStatus, pod: JsonObject) -> list[asyncio.Task[None]]:
-        """Record what the pod tells of failures that are new; returns what is still being read about them."""
-        reading = []
+    def observe_pod(self, status: JobStatus, pod: JsonObject) -> Iterator[Failure]:
+        """Record what the pod tells of failures that are new; yields those to read more of, and to report."""
         for failure in container_failures(pod):
-            run = run_of(failure, pod)
-            key = failure.pod_uid, failure.container, run.since, failure.at
+            since, until = run_of(failure, pod)
+            key = failure.pod_uid, failure.container, since, failure.at
             if key in self._seen or failure.stopped:
                 continue
             self._seen.add(key)
@@ -84,29 +68,25 @@ class FailureRecorder:
             if count <= _REPORTED_AT_MOST:
                 failure = replace(failure, run=failure.run + status.pods_before(pod))  # noqa: PLW2901 - the same failure
             who = role_of(pod) if failure.container == log_container(pod) else f"container {failure.container}"
-            kept = Failure(failure, who, failure.message.strip().splitlines())
+            kept = Failure(failure, who, failure.message.strip().splitlines(), since=since, until=until)
             status.failures.append(kept)
             status.failures.sort(key=lambda each: each.failure.order)
             if count <= _REPORTED_AT_MOST:
-                reading.append(self._start(self._record(status, kept, run)))
+                yield kept
             elif count == _REPORTED_AT_MOST + 1:
                 self._reporter.report(f"{self._title(status)}more failures of {attempt_of(failure)} follow")
-        return reading
 
-    async def _record(self, status: JobStatus, kept: Failure, run: RunTimes) -> None:
+    async def read(self, status: JobStatus, kept: Failure) -> None:
+        """Read its last lines."""
         failure = kept.failure
-        if lines := await self._last_lines(status, failure, run):
+        if lines := await self._last_lines(status, kept):
             kept.lines = without_report(lines)
             is_passed_on = self._reporter.is_mixed and self._logs.passes_on(failure)
             told = self._told.get(status.job.key, {}).get(_alike(kept), "")
             kept.seen = (is_passed_on and len(kept.lines) == len(lines)) or told.startswith(f"{kept.who} in ")
-        self._changed()
-        if await self._goes_on() or failure.attempt < max(each.failure.attempt for each in status.failures):
-            self._reporter.report(self._title(status) + kept.text, bad=True)
-            self._report_lines(status, kept)
 
-    async def _last_lines(self, status: JobStatus, failure: ContainerFailure, run: RunTimes) -> list[str]:
-        lines: list[str] = []
+    async def _last_lines(self, status: JobStatus, kept: Failure) -> list[str]:
+        failure, lines = kept.failure, list[str]()
         try:
             async with asyncio.timeout(_READ_TIMEOUT):
                 lines = await last_lines(
@@ -115,16 +95,18 @@ class FailureRecorder:
                     pod=failure.pod,
                     container=failure.container,
                     previous=failure.superseded,
-                    since=run.since,
-                    until=run.until,
+                    since=kept.since,
+                    until=kept.until,
                 )
                 if not lines:
-                    lines = await self._logs.last_lines(failure, since=run.since, until=run.until)
+                    lines = await self._logs.last_lines(failure, since=kept.since, until=kept.until)
         except TimeoutError:
             pass  # the failure itself is told in any case
         return lines
 
-    def _report_lines(self, status: JobStatus, kept: Failure) -> None:
+    def report(self, status: JobStatus, kept: Failure) -> None:
+        """Report it with its last lines, if they are new."""
+        self._reporter.report(self._title(status) + kept.text, bad=True)
         lines = kept.excerpt
         if not lines or self._logs.passes_on(kept.failure):
             return

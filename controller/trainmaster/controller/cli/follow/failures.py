@@ -19,9 +19,7 @@ from datetime import timedelta
 from typing import Final
 
 from trainmaster.controller.container_failures import (
-    OOM_KILLED,
     SIGNALS_FROM,
-    STATUS_UNKNOWN,
     ContainerFailure,
     container_statuses,
     meaning_of,
@@ -57,12 +55,6 @@ _FRAME: Final = re.compile(r'  File "(?P<file>[^"]+)", line \d+, in ')
 _REST_OF_FRAME: Final = ("    ", "  [Previous line repeated ")
 _PACKAGE: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\]+)")
 _STANDARD_LIBRARY: Final = re.compile(r"<frozen |.*[/\\]lib(?:64)?[/\\]python3[^/\\]*[/\\]")
-
-_REASONS: Final = {
-    OOM_KILLED: "it used more memory than its limit",
-    STATUS_UNKNOWN: "its node was away meanwhile, so that nobody knows how it ended",
-}
-"""What reasons mean that kubelets give; they know more than the exit code tells."""
 
 FOR_EVER: Final = "9999"
 """Later than any time, as texts are ordered."""
@@ -162,24 +154,16 @@ def _text(line: str) -> str:
     return _RANK.sub("", line.rpartition("\r")[2], count=1)
 
 
-@dataclass(frozen=True, slots=True)
-class RunTimes:
-    """Between which times a container ran, RFC 3339."""
-
-    since: str
-    until: str
-
-
-def run_of(failure: ContainerFailure, pod: JsonObject) -> RunTimes:
-    """Return when the run began and ended that failed."""
+def run_of(failure: ContainerFailure, pod: JsonObject) -> tuple[str, str]:
+    """Return when the run began and ended that failed, RFC 3339."""
     # What it printed last may have been read a moment after its end.
     until = micro_time(parse_time(failure.at) + timedelta(seconds=1)) if failure.at else FOR_EVER
     for container in container_statuses(pod):
         for name in ("state", "lastState"):
             ended = (container.get(name) or {}).get("terminated") or {}
             if container["name"] == failure.container and (ended.get("finishedAt") or "") == failure.at:
-                return RunTimes(ended.get("startedAt") or pod["metadata"]["creationTimestamp"], until)
-    return RunTimes(pod["metadata"]["creationTimestamp"], until)
+                return ended.get("startedAt") or pod["metadata"]["creationTimestamp"], until
+    return pod["metadata"]["creationTimestamp"], until
 
 
 @dataclass(slots=True)
@@ -196,6 +180,12 @@ class Failure:
     seen: bool = False
     """Whether they were printed already, and nothing since that would hide them."""
 
+    since: str = ""
+    """When the run began, RFC 3339."""
+
+    until: str = FOR_EVER
+    """When it ended."""
+
     @property
     def text(self) -> str:
         """One line about it."""
@@ -210,7 +200,7 @@ class Failure:
 def _describe(failure: ContainerFailure, of_program: int | None) -> str:
     """Say in one line how it failed, and in which of all its runs."""
     reason = "" if failure.reason in _UNTOLD else f", {failure.reason}"
-    meaning = _REASONS.get(failure.reason) or meaning_of(failure.exit_code)
+    meaning = meaning_of(failure.exit_code, failure.reason)
     code = f"exit code {failure.exit_code}{reason}{f' ({meaning})' if meaning else ''}"
     if of_program is not None and of_program != failure.exit_code:
         code += f"; torchrun says that its process ended {_by(of_program)}"

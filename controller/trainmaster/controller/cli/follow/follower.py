@@ -1,4 +1,4 @@
-"""Follows jobs until all of them have ended, time is up, or Ctrl-C, and reports what happens: `run` and `attach`.
+"""Follows jobs until all have ended, time is up, or Ctrl-C, and reports what happens: `run`, `attach`, `logs -f`.
 
 - Conditions, phases of pods and warnings about them are reported once each; logs are passed on as they are written.
 - Before the end of a job is reported, its log is read to the end, also if the job was faster than we were.
@@ -17,13 +17,14 @@ import asyncio
 import re
 import signal
 import sys
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from trainmaster.controller.cli.cluster import watch_manager
 from trainmaster.controller.cli.follow.failure_recorder import FailureRecorder
+from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.job_informers import JobInformers, Observation, Ownership
-from trainmaster.controller.cli.follow.job_logs import JobLogs
+from trainmaster.controller.cli.follow.job_logs import FIRST_NODE, JobLogs, LogChoice
 from trainmaster.controller.cli.follow.job_status import (
     DELETED,
     GOOD,
@@ -36,13 +37,13 @@ from trainmaster.controller.cli.follow.job_status import (
 from trainmaster.controller.cli.follow.reporter import Reporter, shows_displays
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
 from trainmaster.controller.cli.follow.summary import Commands
-from trainmaster.controller.conditions import CONTAINER_FAILED
+from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, NotFound, TransportError
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
-from trainmaster.runtime.api.constants import FAILED
+from trainmaster.runtime.api.constants import FAILED, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
 UNATTENDED_AFTER: Final = 5.0
@@ -50,9 +51,6 @@ UNATTENDED_AFTER: Final = 5.0
 
 _DRAIN_TIMEOUT: Final = 10.0
 _RETRY_AFTER: Final = 1.0
-_PODS_TOLD: Final = 32
-"""How many pods of a job are reported one by one; of the others only what is unusual."""
-
 _USUAL_PHASES: Final = frozenset(
     {"Pending", "ContainerCreating", "PodInitializing", "Running", "Succeeded", "Terminating"}
 )
@@ -73,6 +71,9 @@ _NOT_STARTED: Final = "unable to start container process"
 _NEVER_FITS: Final = "it can never run here"
 """What the embedded cluster says of a pod that asks for more than its node has."""
 
+_NEXT: Final = {SUSPENDED: "resume", BLOCKED: "explain", WAITING: "explain"}
+"""The command for what keeps a job from running."""
+
 _UNSCHEDULED: Final = "FailedScheduling"
 
 FAILURE: Final = 1
@@ -87,8 +88,7 @@ class Follower:
         client: The cluster.
         jobs: The jobs.
         reporter: Where everything is reported.
-        ranks: The ranks whose logs are passed on; None: all.
-        tail_lines: How many lines of logs that are there already are passed on; None: all.
+        choice: The logs that are passed on.
         clock: The time.
     """
 
@@ -98,8 +98,7 @@ class Follower:
         jobs: Sequence[FollowedJob],
         reporter: Reporter,
         *,
-        ranks: Collection[int] | None = (0,),
-        tail_lines: int | None = None,
+        choice: LogChoice = FIRST_NODE,
         clock: Clock | None = None,
     ) -> None:
         self._client = client
@@ -120,17 +119,8 @@ class Follower:
 
         self._informers = JobInformers(client, jobs, on_outage=self._on_outage, on_refusal=self._on_refusal)
         self._ownership = Ownership(client)
-        self._logs = JobLogs(
-            client, reporter, ranks=ranks, tail_lines=tail_lines, is_prefixed=len(jobs) > 1, start=self._start
-        )
-        self._recorder = FailureRecorder(
-            client,
-            reporter,
-            self._logs,
-            start=self._start,
-            changed=lambda: self._reporter.show(self.jobs),
-            goes_on=self._goes_on,
-        )
+        self._logs = JobLogs(client, reporter, choice, is_prefixed=len(jobs) > 1, start=self._start)
+        self._recorder = FailureRecorder(client, reporter, self._logs)
 
     @property
     def jobs(self) -> list[JobStatus]:
@@ -200,6 +190,8 @@ class Follower:
                     self._reporter.report(
                         f"{status.job.title}: {kind}: {condition.get('message') or condition.get('reason')}"
                     )
+                    if kind in _NEXT and not status.lacks_runtime:
+                        self._what_next(status, _NEXT[kind])
             if status.lacks_runtime and status.job.key not in self._advice:
                 self._advice[status.job.key] = self._start(self._advise(status.job))
         self._changed()
@@ -213,7 +205,8 @@ class Follower:
         self._report_phase(status, pod)
         # Also the last state may be news: it may carry an exit code.
         self._logs.observe_pod(status, pod)
-        self._failures += self._recorder.observe_pod(status, pod)
+        for kept in self._recorder.observe_pod(status, pod):
+            self._failures.append(self._start(self._tell_failure(status, kept)))
         if is_deleted:
             status.forget_pod(metadata["uid"])
             self._logs.forget_pod(metadata["uid"])
@@ -223,7 +216,7 @@ class Follower:
         uid, phase = pod["metadata"]["uid"], pod_phase(pod)
         if self._phases.get(uid) != phase:
             self._phases[uid] = phase
-            if phase not in _USUAL_PHASES or len(status.pods) <= _PODS_TOLD:
+            if phase not in _USUAL_PHASES or len(status.pods) <= self._reporter.pods_told:
                 self._reporter.report(f"pod {pod['metadata']['name']}: {phase}{why_failed(pod)}")
         if status.restarts > self._restarts.setdefault(status.job.key, status.restarts):
             self._restarts[status.job.key] = status.restarts
@@ -244,6 +237,11 @@ class Follower:
         never = _NEVER_FITS in note
         what = f"{'problem' if never else 'warning'}: {regarding.get('kind')} {regarding.get('name')}"
         self._reporter.report(f"{what}: {reason}: {note}", bad=never)
+        if never:
+            self._what_next(named, "explain")
+
+    def _what_next(self, status: JobStatus, verb: str) -> None:
+        self._reporter.report(f"  what next: {self._reporter.commands.line(verb, [status.job])}")
 
     async def _is_past(self, pod: JsonObject) -> bool:
         """Whether a pod that could not be scheduled has a node by now, or is gone: events stay for an hour."""
@@ -255,13 +253,16 @@ class Follower:
             return False
         return bool(found["spec"].get("nodeName"))
 
-    async def _goes_on(self) -> bool:
-        """Wait a moment for the end of all jobs; returns whether it has not come."""
+    async def _tell_failure(self, status: JobStatus, kept: Failure) -> None:
+        """Read what failed, and report it unless everything ends with it, which the summary tells."""
+        await self._recorder.read(status, kept)
+        self._reporter.show(self.jobs)
         waiting = {self._start(self._clock.sleep(_ENDS_WITHIN)), self._start(self._wait_ended())}
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
             task.cancel()
-        return not self._ended.is_set()
+        if not self._ended.is_set() or kept.failure.attempt < max(each.failure.attempt for each in status.failures):
+            self._recorder.report(status, kept)
 
     async def _wait_ended(self) -> None:
         await self._ended.wait()
@@ -297,6 +298,7 @@ class Follower:
     async def _notice_absence(self) -> None:
         """Notice jobs that were deleted before an informer saw them."""
         absent = {job.key for job in await self._informers.absent()}
+        self._logs.is_up_to_date()
         for status in self.jobs:
             status.deleted |= status.job.key in absent
         self._changed()
@@ -386,8 +388,7 @@ async def follow_jobs(
     jobs: Sequence[FollowedJob],
     reporter: Reporter,
     *,
-    ranks: Collection[int] | None = (0,),
-    tail_lines: int | None = None,
+    choice: LogChoice = FIRST_NODE,
     timeout: float | None = None,  # noqa: ASYNC109 - running out of time is an outcome here, not an error
 ) -> int:
     """Follow jobs; returns the exit code. Ctrl-C ends the following, and nothing else.
@@ -396,8 +397,7 @@ async def follow_jobs(
         client: Of the cluster.
         jobs: The jobs.
         reporter: Where everything is reported.
-        ranks: Whose logs are passed on; None: those of all.
-        tail_lines: How many lines of logs that are there already are passed on; None: all.
+        choice: The logs that are passed on.
         timeout: Seconds to follow at most; None: as long as it takes.
 
     Raises:
@@ -408,33 +408,25 @@ async def follow_jobs(
     loop.add_signal_handler(signal.SIGINT, interrupted.set)
     try:
         with reporter:
-            follower = Follower(client, jobs, reporter, ranks=ranks, tail_lines=tail_lines)
-            return await _follow(follower, client, reporter, interrupted, timeout)
+            follower = Follower(client, jobs, reporter, choice=choice)
+            following = asyncio.create_task(follower.run())
+            watching = asyncio.create_task(watch_manager(client, report=reporter.report))
+            interruption = asyncio.create_task(interrupted.wait())
+            await asyncio.wait([following, interruption], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            interruption.cancel()
+            watching.cancel()
+            if not following.done():
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+                if interrupted.is_set():
+                    return INTERRUPTED
+                reporter.report(
+                    f"gave up waiting after {timeout:g} s (--timeout); what has not ended goes on", bad=True
+                )
+                reporter.close(follower.jobs)
+                return TIMED_OUT
+            following.result()
+            reporter.close(follower.jobs)
+            return 0 if follower.succeeded else FAILURE
     finally:
         loop.remove_signal_handler(signal.SIGINT)
-
-
-async def _follow(
-    follower: Follower,
-    client: KubeClient,
-    reporter: Reporter,
-    interrupted: asyncio.Event,
-    timeout: float | None,  # noqa: ASYNC109 - as above
-) -> int:
-    following = asyncio.create_task(follower.run())
-    watching = asyncio.create_task(watch_manager(client, report=reporter.report))
-    interruption = asyncio.create_task(interrupted.wait())
-    await asyncio.wait([following, interruption], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    interruption.cancel()
-    watching.cancel()
-    if following.done():
-        following.result()
-        reporter.close(follower.jobs)
-        return 0 if follower.succeeded else FAILURE
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
-    if interrupted.is_set():
-        return INTERRUPTED
-    reporter.report(f"gave up waiting after {timeout:g} s", bad=True)
-    reporter.close(follower.jobs)
-    return TIMED_OUT

@@ -12,21 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from trainmaster.controller.cli.follow.job_status import JobStatus, container_attempt
-from trainmaster.controller.cli.follow.pod_logs import KEPT_LINES, FollowedPod, LogLines, PodLog
+from trainmaster.controller.cli.follow.pod_logs import EVERYTHING, KEPT_LINES, LogLines, LogOptions, PodLog
 from trainmaster.controller.cli.follow.reporter import Reporter
-from trainmaster.controller.container_failures import (
-    REPLICATED_JOB_LABEL,
-    ContainerFailure,
-    log_container,
-)
+from trainmaster.controller.container_failures import ContainerFailure, is_launcher, log_container, ranks_of
 from trainmaster.controller.explain.view import role_of
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.runtime.api.constants import LAUNCHER
-from trainmaster.runtime.jobs.constants import REPLICA_TYPE_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 _BEGINNING: Final = "Traceback (most recent call last):"
@@ -92,14 +87,41 @@ class Tracebacks:
             printed.extend([*held, line])
 
 
+@dataclass(frozen=True, slots=True)
+class LogChoice:
+    """Which logs of jobs are passed on, and what of them."""
+
+    rank: int | None = None
+    """That of the node which runs this rank; None: of the first node, and of launchers."""
+
+    is_all: bool = False
+    """Whether those of all pods are."""
+
+    options: LogOptions = EVERYTHING
+    """Those of the logs that are there already; of what starts later all is passed on."""
+
+    is_verbatim: bool = False
+    """Whether tracebacks that come again are printed again."""
+
+    def has(self, pod: JsonObject, node: int | None) -> bool:
+        """Whether the log of a pod, which may be a node, is passed on."""
+        if self.is_all or node is None:
+            # The ranks of MPI print to their launcher.
+            return self.is_all or (self.rank is None and is_launcher(pod))
+        ranks = ranks_of(pod, node) or range(node, node + 1)
+        return node == 0 if self.rank is None else self.rank in ranks
+
+
+FIRST_NODE: Final = LogChoice()
+
+
 class JobLogs:
     """The logs of some jobs.
 
     Args:
         client: How they are read.
         reporter: Where lines go.
-        ranks: The ranks whose logs are passed on; None: all.
-        tail_lines: How many lines of those that are there already are passed on; None: all.
+        choice: Which are passed on.
         is_prefixed: Whether lines tell of which job they are.
         start: Starts a task that ends with the follower.
     """
@@ -108,62 +130,70 @@ class JobLogs:
         self,
         client: KubeClient,
         reporter: Reporter,
+        choice: LogChoice,
         *,
-        ranks: Collection[int] | None,
-        tail_lines: int | None,
         is_prefixed: bool,
         start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self.is_prefixed = is_prefixed
         self._client = client
         self._reporter = reporter
-        self._ranks = ranks
-        self._tail_lines = tail_lines
+        self._choice = choice
+        self._is_up_to_date = False
         self._start = start
-        self._followed: dict[str, FollowedPod] = {}
+        self._logs: dict[str, PodLog] = {}
+        """By UID of the pod, as the tasks that read them."""
+
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._refused = False
         self._tracebacks: dict[tuple[str, int | None], Tracebacks] = {}
 
     def observe_pod(self, status: JobStatus, pod: JsonObject) -> None:
         """Take the state of a pod."""
-        uid = pod["metadata"]["uid"]
-        if (followed := self._followed.get(uid)) is not None:
-            followed.observe(pod)
+        uid, name, container = pod["metadata"]["uid"], pod["metadata"]["name"], log_container(pod)
+        if (log := self._logs.get(uid)) is not None:
+            log.observe(pod)
             return
-        container, shown = log_container(pod), self._is_shown(status, pod)
+        shown = self._choice.has(pod, status.job.rank(pod))
         if container_attempt(pod, container) is None or not (shown or self._is_kept(status, pod)):
             return
         lines, finish = self._lines_of(status, pod) if shown else (LogLines(is_tail=True), lambda: None)
-        log = PodLog(
+        log = self._logs[uid] = PodLog(
             self._client,
             namespace=status.job.namespace,
-            pod=pod["metadata"]["name"],
+            pod=name,
             container=container,
             lines=lines,
-            tail_lines=self._tail_lines if shown else KEPT_LINES,
+            options=self._options if shown else LogOptions(KEPT_LINES),
         )
-        followed = self._followed[uid] = FollowedPod(pod, container, log)
-        self._reading[uid] = self._start(self._follow(pod["metadata"]["name"], followed, finish))
+        log.observe(pod)
+        tells_of_nothing = shown and self._choice.is_verbatim and self._choice.options.is_whole
+        self._reading[uid] = self._start(
+            self._follow(name, log, finish, role_of(pod) if tells_of_nothing else "", is_late=self._is_up_to_date)
+        )
 
     def forget_pod(self, uid: str) -> None:
         """Take note that a pod was deleted."""
-        if (followed := self._followed.get(uid)) is not None:
-            followed.observe(None)
+        if (log := self._logs.get(uid)) is not None:
+            log.observe(None)
+
+    def is_up_to_date(self) -> None:
+        """Take note that all pods that are there were observed: of later ones no line was there before."""
+        self._is_up_to_date = True
 
     def passes_on(self, failure: ContainerFailure) -> bool:
         """Whether what failed has printed its last lines for everybody to see."""
-        followed = self._followed.get(failure.pod_uid)
-        return followed is not None and followed.log.lines.is_delivered and failure.container == followed.container
+        log = self._logs.get(failure.pod_uid)
+        return log is not None and log.lines.is_delivered and failure.container == log.container
 
     async def last_lines(self, failure: ContainerFailure, *, since: str, until: str) -> list[str]:
         """Return the last lines of a run as far as they were kept, once there is nothing more to come."""
-        followed = self._followed.get(failure.pod_uid)
-        if followed is None or failure.container != followed.container:
+        log = self._logs.get(failure.pod_uid)
+        if log is None or failure.container != log.container:
             return []
-        if followed.pod is None:
+        if log.pod is None:
             await asyncio.wait([self._reading[failure.pod_uid]])
-        return followed.log.lines.between(since, until)
+        return log.lines.between(since, until)
 
     @property
     def reading(self) -> Iterable[asyncio.Task[None]]:
@@ -173,27 +203,31 @@ class JobLogs:
     @property
     def received(self) -> int:
         """How many bytes were read so far."""
-        return sum(followed.log.received for followed in self._followed.values())
+        return sum(log.received or 0 for log in self._logs.values())
 
-    async def _follow(self, name: str, followed: FollowedPod, finish: Callable[[], None]) -> None:
+    @property
+    def _options(self) -> LogOptions:
+        options = self._choice.options
+        return LogOptions(timestamps=options.timestamps) if self._is_up_to_date else options
+
+    async def _follow(self, name: str, log: PodLog, finish: Callable[[], None], who: str, *, is_late: bool) -> None:
+        """Follow a log; `who` writes it if it is to be told that nothing was written."""
         try:
-            await followed.follow()
+            if who and not is_late:
+                await log.glance()
+                if log.received == 0:
+                    self._reporter.report(f"{who}: its container has written nothing yet")
+            await log.follow()
         finally:
             finish()
-        if followed.log.refusal is not None:
+        if log.refusal is not None:
             if not self._refused:
                 self._refused = True
-                self._reporter.report(f"logs cannot be read: {followed.log.refusal}", bad=True)
-        elif followed.log.lines.is_delivered and followed.log.is_lost:
+                self._reporter.report(f"logs cannot be read: {log.refusal}", bad=True)
+        elif log.lines.is_delivered and log.is_lost:
             self._reporter.report(f"pod {name} was deleted before its log could be read")
-
-    def _is_shown(self, status: JobStatus, pod: JsonObject) -> bool:
-        rank = status.job.rank(pod)
-        if rank is None:
-            # The ranks of MPI print to their launcher.
-            labels = pod["metadata"].get("labels") or {}
-            return LAUNCHER in {labels.get(REPLICATED_JOB_LABEL), str(labels.get(REPLICA_TYPE_LABEL)).lower()}
-        return self._ranks is None or rank in self._ranks
+        elif who and log.received == 0:
+            self._reporter.report(f"{who}: its container ended, and wrote nothing")
 
     def _is_kept(self, status: JobStatus, pod: JsonObject) -> bool:
         return status.job.rank(pod) is not None and (status.nodes or len(status.pods)) <= _SMALL
@@ -201,27 +235,29 @@ class JobLogs:
     def _lines_of(self, status: JobStatus, pod: JsonObject) -> tuple[LogLines, Callable[[], None]]:
         key, rank = status.job.key, status.job.rank(pod)
         tracebacks = self._tracebacks.setdefault((key, rank), Tracebacks())
-        several = (self._ranks is None or len(self._ranks) > 1) and rank is not None
         whose = [status.job.name] if self.is_prefixed else []
-        whose += [role_of(pod)] if several else []
+        whose += [role_of(pod)] if self._choice.is_all else []
         prefix = f"{' '.join(whose)} | " if whose else ""
         # Of these the reporter may read how far the training is.
         job = key if rank in {None, 0} else ""
 
         def pass_on(lines: list[str]) -> None:
             if lines:
-                self._reporter.log([prefix + line for line in lines] if prefix else lines, job=job)
+                # Of what was drawn over, the last state, which would hide the prefix.
+                shown = [prefix + line.rpartition("\r")[2] for line in lines] if prefix else lines
+                self._reporter.log(shown, job=job)
 
         def finish() -> None:
             pass_on(tracebacks.release())
 
         def deliver(lines: list[str]) -> None:
-            pass_on(tracebacks.shorten(lines))
+            pass_on(lines if self._choice.is_verbatim else tracebacks.shorten(lines))
             if tracebacks.is_holding:
                 asyncio.get_running_loop().call_later(_HELD_FOR, finish)
 
         def partial(text: str) -> None:
-            if not several or rank == 0:
+            if not self._choice.is_all or rank == 0:
                 self._reporter.partial(prefix + text if text else "", job=job)
 
-        return LogLines(deliver, partial, is_tail=self._tail_lines is not None), finish
+        cut = LogLines(deliver, partial, is_tail=not self._options.is_whole, with_times=self._options.timestamps)
+        return cut, finish

@@ -22,7 +22,7 @@ from trainmaster.controller.container_failures import (
 from trainmaster.controller.explain.pods import last_failures, places
 from trainmaster.controller.explain.state import state_of
 from trainmaster.controller.explain.view import JobView
-from trainmaster.controller.job_fields import Progress, true_conditions
+from trainmaster.controller.job_fields import JobFields, Progress, true_conditions
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.api.constants import COMPLETE, FAILED
@@ -39,7 +39,6 @@ _USUAL: Final = (CREATED, RUNNING)
 UNKNOWN: Final = "Unknown"
 
 _MASTERS: Final = ("master", "chief")
-_STARTED: Final = ("running", "terminated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +105,6 @@ class JobStatus:
     failures: list[Failure] = field(default_factory=list)
     """Of all runs of all containers, in order of time."""
 
-    started: str | None = None
-    """When the first container of the training started, by the clock of the server, RFC 3339."""
-
     nodes: int | None = None
     """How many ranks it is to have; None if that is not known yet."""
 
@@ -131,8 +127,6 @@ class JobStatus:
         starts.add((pod["metadata"]["uid"], run))
         # Of a job that was found running, what was before is known by numbers only.
         self._restarts = max(self._restarts, len(starts) - 1, run + restart_attempt(pod))
-        if (since := _started(pod)) is not None:
-            self.started = min(self.started or since, since)
 
     def forget_pod(self, uid: str) -> None:
         """Take note that a pod was deleted."""
@@ -163,14 +157,18 @@ class JobStatus:
         # What a program said last tells who lost a peer, and who was lost.
         logs = {(each.failure.pod_uid, each.failure.container): each.lines for each in self.failures}
         pods = [*self.past_pods.values(), *self.pods.values()]
-        found = [failure for failure, _ in last_failures(replace(self.view, pods=pods, logs=logs))]
+        found = [each.failure for each in last_failures(replace(self.view, pods=pods, logs=logs))]
         return [replace(kept[_key(each)], failure=each) for each in found if _key(each) in kept]
+
+    @property
+    def began(self) -> str:
+        """Since when it may run, as `trainmaster list` has it."""
+        return JobFields(self.object).began or self.job.created
 
     @property
     def ended(self) -> str | None:
         """When the job completed or failed, by the clock of the server, RFC 3339; None before that, or if deleted."""
-        outcome = self.outcome
-        return self.conditions.get(outcome, {}).get("lastTransitionTime") if outcome else None
+        return JobFields(self.object).ended or None
 
     @property
     def outcome(self) -> str | None:
@@ -194,8 +192,10 @@ class JobStatus:
     @property
     def view(self) -> JobView:
         """What explanations take."""
-        job = {"kind": self.job.resource.kind, "metadata": {"creationTimestamp": self.job.created}, **self.object}
-        return JobView(job, now=datetime.now(UTC), pods=list(self.pods.values()))
+        job = self.job
+        metadata = {"namespace": job.namespace, "name": job.name, "creationTimestamp": job.created}
+        obj = {"kind": job.resource.kind, "metadata": metadata, **self.object}
+        return JobView(obj, now=datetime.now(UTC), pods=list(self.pods.values()))
 
 
 def followed_job(
@@ -256,13 +256,4 @@ def container_attempt(pod: JsonObject, container: str) -> int | None:
             return int(status.get("restartCount", 0))
         if status["name"] == container and "terminated" in (status.get("lastState") or {}):
             return last_run(status)  # it waits for its next start
-    return None
-
-
-def _started(pod: JsonObject) -> str | None:
-    """Return when the oldest run of the trainer's container that the pod still tells of started."""
-    for status in container_statuses(pod):
-        if status["name"] == log_container(pod):
-            runs = [(status.get(name) or {}).get(how) or {} for name in ("lastState", "state") for how in _STARTED]
-            return min((run["startedAt"] for run in runs if run.get("startedAt")), default=None)
     return None

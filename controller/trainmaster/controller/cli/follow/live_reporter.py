@@ -20,9 +20,8 @@ from typing import Final, Self, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from trainmaster.controller.cli.follow.frame import ASCII, UNICODE, frame
+from trainmaster.controller.cli.follow.frame import ASCII, UNICODE, Attempt, JobView, frame
 from trainmaster.controller.cli.follow.job_status import JobStatus
-from trainmaster.controller.cli.follow.progress import Attempt, JobView
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.summary import Commands, Kind, closing_summary
 from trainmaster.controller.cli.follow.terminal import LiveRegion
@@ -92,6 +91,8 @@ class LiveReporter(Reporter):
             before = self._attempts.get(status.job.key)
             if before is None or before.restarts != status.restarts:
                 self._attempts[status.job.key] = Attempt(status.restarts)
+            else:
+                before.forget_facts()
 
     def close(self, jobs: Iterable[JobStatus]) -> None:
         """Take the display away, and sum up."""

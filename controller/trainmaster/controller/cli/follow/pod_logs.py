@@ -17,8 +17,8 @@ import asyncio
 import contextlib
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from http import HTTPStatus
@@ -56,6 +56,27 @@ _GLANCE: Final = str(2**20)
 
 _LOOK_EVERY: Final = 1.0
 """Seconds after which a log is opened again that broke without news of its pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """Which part of a log is wanted, and how it is shown."""
+
+    tail: int | None = None
+    """How many of the lines that are there already; None: all."""
+
+    since_seconds: int | None = None
+    """How old they may be; None: of any age."""
+
+    timestamps: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it is wanted."""
+        return self.tail is None and self.since_seconds is None
+
+
+EVERYTHING: Final = LogOptions()
 
 
 class LogLines:
@@ -236,17 +257,6 @@ def _sortable(stamp: str) -> str:
     return f"{seconds}.{fraction.ljust(_NANOSECONDS, '0')}"
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerRun:
-    """What a pod says of one of its containers at a moment."""
-
-    number: int | None
-    """How often it had been restarted before the run whose log can be read; None if it has not been started."""
-
-    is_last: bool
-    """Whether the pod has come to its end, or is gone: there will be no more than there is."""
-
-
 class _End(Enum):
     COMPLETE = "the server had no more"
     BROKEN = "the connection broke"
@@ -263,8 +273,8 @@ class PodLog:
         pod: Its name.
         container: Its name.
         lines: What takes it.
-        tail_lines: How many of the lines that are there already are of interest; None: all.
-        since_seconds: How old they may be; None: of any age.
+        options: Which part of it is wanted.
+        uid: Of the pod: an embedded cluster has the logs of deleted ones too; others look at the name alone.
     """
 
     def __init__(
@@ -275,58 +285,76 @@ class PodLog:
         pod: str,
         container: str,
         lines: LogLines,
-        tail_lines: int | None = None,
-        since_seconds: int | None = None,
+        options: LogOptions = EVERYTHING,
+        uid: str | None = None,
     ) -> None:
         self._client = client
         self._path = PODS.path(namespace, pod, "log")
-        self._container = container
-        self._beginning = {"tailLines": tail_lines, "sinceSeconds": since_seconds}
+        self.container = container
+        self._beginning = {"tailLines": options.tail, "sinceSeconds": options.since_seconds, "uid": uid}
+        self._changed = asyncio.Event()
         self.lines = lines
+        self.pod: JsonObject | None = None
+        """As it was seen last; None once it is deleted."""
+
         self.refusal: str | None = None
         """What the server said if we may not read it."""
 
         self.is_lost = False
         """Whether the pod was gone before anything could be read."""
 
-        self.received = 0
-        """Bytes, so far."""
+        self.received: int | None = None
+        """Bytes, so far; None if it could not be read yet."""
 
-    async def follow(self, run: Callable[[], ContainerRun], changed: Callable[[], Awaitable[object]]) -> None:
-        """Read until the last run has ended.
+    def observe(self, pod: JsonObject | None) -> None:
+        """Take the state of the pod; None: it is deleted."""
+        self.pod = pod
+        self._changed.set()
 
-        Args:
-            run: What the pod says of the container now.
-            changed: Waits until the pod says something else, and not for ever: a connection may break without that.
-        """
+    async def follow(self) -> None:
+        """Read until the last run has ended, as its pod comes to have runs of it."""
         opened: int | None = None
         try:
             while True:
-                before = run()
-                if before.number is None and before.is_last:
+                run, is_last = before = self._run()
+                if run is None and is_last:
                     return
-                if before.number is not None:
-                    if opened is None and self.lines.is_delivered:
+                if run is not None:
+                    if opened is None and self.lines.is_delivered and not self.received:
                         await self.glance()
-                    elif opened is not None and before.number > opened:
+                    elif opened is not None and run > opened:
                         # Its end may have been missed, as the connection was broken or the restart not known yet.
                         await self._read(previous=True)
                         self.lines.close()
                     end = await self._read(follow=True)
-                    if end is _End.GONE or (end is not _End.BROKEN and before.is_last):
+                    if end is _End.GONE or (end is not _End.BROKEN and is_last):
                         return
                     if end is not _End.ABSENT:
-                        opened = before.number
-                if run() == before:
-                    await changed()
+                        opened = run
+                if self._run() == before:
+                    await self._wait()
         finally:
             self.lines.close()
+
+    def _run(self) -> tuple[int | None, bool]:
+        """Return which run has a log that can be read, None if none has, and whether there will be no other."""
+        if self.pod is None:
+            return None, True
+        return container_attempt(self.pod, self.container), pod_phase(self.pod) in {"Succeeded", "Failed"}
+
+    async def _wait(self) -> None:
+        """Wait until the pod says something else, and not for ever: a connection may break without that."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_EVERY):
+                await self._changed.wait()
+        self._changed.clear()
 
     async def _read(self, *, follow: bool = False, previous: bool = False) -> _End:
         params = self._params(follow="true" if follow else None, previous="true" if previous else None)
         self.lines.reopen()
         try:
             async with self._client.stream(self._path, params) as chunks:
+                self.received = self.received or 0
                 async for chunk in chunks:
                     self.received += len(chunk)
                     self.lines.feed(chunk)
@@ -337,7 +365,7 @@ class PodLog:
         except ApiError as error:
             if isinstance(error, Forbidden):
                 self.refusal = str(error)
-            elif self.received == 0:
+            elif not self.received:
                 self.is_lost = True
             return _End.GONE
         except KubeError:
@@ -350,54 +378,18 @@ class PodLog:
         with contextlib.suppress(KubeError):
             status, _, body = await self._client.raw("GET", self._path, params=params, accept="*/*")
             if status == HTTPStatus.OK:
-                self.received += len(body)
+                self.received = (self.received or 0) + len(body)
                 self.lines.feed(body)
             elif status == HTTPStatus.FORBIDDEN:
                 self.refusal = str(from_response(status, {}, body, request=f"GET {self._path}"))
 
     def _params(self, **wanted: str | None) -> dict[str, str]:
-        params = {"container": self._container, "timestamps": "true"}
+        params = {"container": self.container, "timestamps": "true"}
         if (since := self.lines.since) is not None:
             params["sinceTime"] = since
         else:
             params |= {name: str(value) for name, value in self._beginning.items() if value is not None}
         return params | {name: value for name, value in wanted.items() if value is not None}
-
-
-@dataclass(slots=True)
-class FollowedPod:
-    """The log of a container, read as its pod comes to have runs of it."""
-
-    pod: JsonObject | None
-    """As it was seen last; None once it is deleted."""
-
-    container: str
-    log: PodLog
-    has_ended: bool = False
-    """Whether there is no run to come, whatever the pod says."""
-
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def observe(self, pod: JsonObject | None) -> None:
-        """Take the state of the pod; None: it is deleted."""
-        self.pod = pod
-        self._changed.set()
-
-    async def follow(self) -> None:
-        """Read until the last run has ended."""
-        await self.log.follow(self._run, self._wait)
-
-    def _run(self) -> ContainerRun:
-        if self.pod is None:
-            return ContainerRun(None, is_last=True)
-        is_last = self.has_ended or pod_phase(self.pod) in {"Succeeded", "Failed"}
-        return ContainerRun(container_attempt(self.pod, self.container), is_last=is_last)
-
-    async def _wait(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_EVERY):
-                await self._changed.wait()
-        self._changed.clear()
 
 
 async def last_lines(
@@ -409,7 +401,6 @@ async def last_lines(
     previous: bool,
     since: str,
     until: str,
-    refused: Callable[[str], object] | None = None,
 ) -> list[str]:
     """Return the last lines of a run of a container; none if they cannot be read any more.
 
@@ -421,11 +412,10 @@ async def last_lines(
         previous: Whether another run has started since.
         since: When the run started, RFC 3339: the log may be that of yet another run by now.
         until: When it ended.
-        refused: Is told why they may not be read, if that is so.
     """
-    log = PodLog(client, namespace=namespace, pod=pod, container=container, lines=LogLines(), tail_lines=KEPT_LINES)
+    log = PodLog(
+        client, namespace=namespace, pod=pod, container=container, lines=LogLines(), options=LogOptions(KEPT_LINES)
+    )
     await log.glance(previous=previous)
     log.lines.close()
-    if log.refusal is not None and refused is not None:
-        refused(log.refusal)
     return log.lines.between(since, until)

@@ -9,20 +9,14 @@
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Final
-
-from trainmaster.controller.cli.follow.job_status import JobStatus
-from trainmaster.controller.kube.clock import seconds_between
 
 _READ_AT_MOST: Final = 600
 """Characters of a line; what tells of progress is short."""
 
 _PREFIX: Final = re.compile(
-    r"^(?:(?:[a-z0-9.-]+ )?(?:(?:rank|node|master|chief|worker) \d+ (?:\(ranks \d+-\d+\) )?)?\| "
+    r"^(?:(?:[a-z0-9.-]+ )?(?:(?:rank|node|launcher|master|chief|worker)(?: \d+)? (?:\(ranks \d+-\d+\) )?)?\| "
     r"|\[(?:default|rank)\d+\]:\s?)"
 )
 """Of which job, node or rank a line is, as we say it and as torchrun does."""
@@ -82,9 +76,6 @@ _UNITS: Final = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 _PATIENCE: Final = 1000
 """Lines; a bar is written at most ten times a second, and an evaluation may take minutes."""
-
-_READ_AT_ONCE: Final = 200
-"""Lines that are read for progress between two looks; whoever prints more of them prints another counter soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,77 +327,3 @@ class Pace:
         if took < self._AT_LEAST or gained <= 0:
             return None
         return max(0.0, (1.0 - self._last[1]) * took / gained - (now - self._last[0]))
-
-
-@dataclass(frozen=True, slots=True)
-class JobView:
-    """What is shown of a job at a moment."""
-
-    status: JobStatus
-    name: str
-    elapsed: float | None = None
-    """Seconds since it started."""
-
-    fraction: float | None = None
-    """How much is done, from 0 to 1; None if that is unknown."""
-
-    what: str = ""
-    """Of what: an epoch, a loop; empty for all of it."""
-
-    steps: str = ""
-    """How far the innermost loop is."""
-
-    remaining: float | None = None
-    """Seconds; None if nobody knows."""
-
-    metrics: Mapping[str, str] = field(default_factory=dict)
-    partial: str = ""
-    """The last line of its log, while that is not ended."""
-
-
-class Attempt:
-    """What the log of one attempt of a training has told so far."""
-
-    def __init__(self, restarts: int = 0) -> None:
-        self.restarts = restarts
-        self.partial = ""
-        self._unread: deque[str] = deque(maxlen=_READ_AT_ONCE)
-        self._progress = LogProgress()
-        self._pace = Pace()
-
-    def take(self, lines: Sequence[str]) -> None:
-        """Take lines of the log."""
-        self._unread.extend(lines[-_READ_AT_ONCE:])
-
-    def _read(self, now: float) -> None:
-        for line in (*self._unread, self.partial):
-            self._progress.feed(line)
-        self._unread.clear()
-        if self._progress.fraction is not None and self._progress.is_whole:
-            self._pace.observe(self._progress.fraction, now)
-
-    def view(self, status: JobStatus, name: str, *, now: float, wall_clock: datetime) -> JobView:
-        """Put together what is shown; what the training reports of itself counts more than what its log tells.
-
-        Args:
-            status: The job.
-            name: What it is called.
-            now: The moment, in seconds of any clock.
-            wall_clock: The same by the clock of the server, or one near to it.
-        """
-        self._read(now)
-        elapsed = seconds_between(status.started or status.job.created, status.ended or wall_clock)
-        told, reported = self._progress, status.progress
-        metrics = reported.metrics if reported is not None else {}
-        view = JobView(status, name, elapsed=elapsed, metrics=metrics, partial=self.partial)
-        if reported is not None and reported.percentage is not None:
-            return replace(
-                view,
-                fraction=min(1.0, max(0.0, reported.percentage / 100)),
-                what=told.what if told.is_whole else "",
-                remaining=reported.remaining_seconds,
-            )
-        remaining = told.remaining
-        if remaining is None and told.is_whole:
-            remaining = self._pace.remaining(now)
-        return replace(view, fraction=told.fraction, what=told.what, steps=told.steps, remaining=remaining)

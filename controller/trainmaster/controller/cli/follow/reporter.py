@@ -21,6 +21,9 @@ class Reporter:
         commands: How the closing summary is to write commands.
     """
 
+    pods_told = 32
+    """How many pods of a job are reported one by one; of the others only what is unusual."""
+
     def __init__(self, commands: Commands | None = None) -> None:
         self.commands = commands or Commands()
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.job_status import GOOD, FollowedJob, JobStatus, pod_phase
-from trainmaster.controller.cli.output import plain
+from trainmaster.controller.cli.output import one_line, plain
 from trainmaster.controller.cli.printers import invocation
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.pods import current_pods, place_of
 from trainmaster.controller.kube.clock import seconds_between
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, SUSPENDED
@@ -158,7 +160,10 @@ def closing_summary(jobs: Sequence[JobStatus], commands: Commands) -> list[Summa
         lines = [SummaryLine(f"{len(complete)} of {len(jobs)} jobs: {COMPLETE}", "good")]
     else:
         lines = [SummaryLine(_result(status), "good") for status in complete]
-    lines += [SummaryLine(_result(status), "bad") for status in others[:_LISTED]]
+    for index, status in enumerate(others[:_LISTED]):
+        lines.append(SummaryLine(_result(status), "bad"))
+        if status.outcome is None and index < _EXPLAINED and (why := _why(status)):
+            lines.append(SummaryLine(f"  {why}", "bad"))
     if len(others) > _LISTED:
         counts = Counter(status.state for status in others[_LISTED:])
         listed = ", ".join(f"{count} {state}" for state, count in counts.most_common())
@@ -172,7 +177,7 @@ def closing_summary(jobs: Sequence[JobStatus], commands: Commands) -> list[Summa
 def _result(status: JobStatus) -> str:
     end = status.outcome
     text = f"{status.job.title}: {end or f'still {status.state}'}"
-    took = seconds_between(status.started or status.job.created, status.ended)
+    took = seconds_between(status.began, status.ended)
     if took is not None:
         text += f" after {clock(took)}"
     if status.restarts:
@@ -186,6 +191,16 @@ def _result(status: JobStatus) -> str:
     elif end is None and (groups := summary(rank_groups(status))):
         text += f", {groups}"
     return text
+
+
+def _why(status: JobStatus) -> str:
+    """Say what keeps a job from ending, as far as it and its pods tell; empty if its state says so, or nobody knows."""
+    if status.state in status.conditions:
+        return ""
+    pods: list[JsonObject] = [{"kind": "Pod", **pod} for pod in status.pods.values()]
+    findings = explain(replace(status.view, pods=pods)).findings
+    known = next((each for each in findings if each.cause != Cause.UNKNOWN), None)
+    return "" if known is None else one_line(f"{known.cause}: {known.evidence[0].text}")[:_LINE_LENGTH]
 
 
 def _cause(status: JobStatus, *, explained: bool) -> list[SummaryLine]:
@@ -219,6 +234,7 @@ def _next_steps(jobs: Sequence[JobStatus], commands: Commands) -> list[SummaryLi
     steps: list[tuple[str, str, tuple[str, ...]]] = [("logs", "logs", ("--all",))]
     if any(status.outcome is None for status in there):
         steps.append(("follow", "attach", ()))
+        steps.append(("why", "explain", ()))
     if any(status.state == SUSPENDED for status in there):
         steps.append(("resume", "resume", ()))
     if any(status.outcome == FAILED for status in there):

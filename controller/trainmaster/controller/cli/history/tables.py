@@ -65,9 +65,9 @@ def accelerators(record: JobRecord) -> str:
 
 
 def duration(record: JobRecord) -> str:
-    """Write how long it took from its start, or `-` if that is not known."""
-    started, ended = _time(record.started), _time(record.ended)
-    return UNKNOWN if started is None or ended is None else human_duration((ended - started).total_seconds())
+    """Write how long it took from its creation, or its last resumption; `-` if that is not known."""
+    began, ended = _time(record.began), _time(record.ended)
+    return UNKNOWN if began is None or ended is None else human_duration((ended - began).total_seconds())
 
 
 def ago(text: str, now: datetime) -> str:
@@ -100,7 +100,7 @@ def details(record: JobRecord) -> Iterator[str]:
         "Created": record.created,
         "Started": record.started,
         "Ended": record.ended,
-        "Duration": duration(record) if record.started and record.ended else "",
+        "Duration": duration(record) if record.ended else "",
         "Deleted": record.deleted,
         "Restarts": str(record.restarts),
         "Suspensions": str(record.suspensions) if record.suspensions else "",

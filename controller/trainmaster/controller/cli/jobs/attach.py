@@ -1,6 +1,6 @@
 """`trainmaster attach`: follow a job that runs already, or see how one has ended.
 
-Exit codes: those of following, see `follow.session`; 1 also if the cluster cannot be used, 2 if there is no such job.
+Exit codes: those of following, see `follow.follower`; 1 also if the cluster cannot be used, 2 if there is no such job.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import argparse
 from typing import Any
 
 from trainmaster.controller.cli.follow.follower import follow_jobs, make_reporter
+from trainmaster.controller.cli.follow.job_logs import LogChoice
 from trainmaster.controller.cli.follow.job_status import followed_job
+from trainmaster.controller.cli.follow.pod_logs import LogOptions
 from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.cli.jobs.lookup import find_job
 from trainmaster.controller.cli.jobs.options import (
@@ -33,8 +35,12 @@ def command(commands: Any) -> None:
     )
     parser.add_argument("job", metavar="JOB", help="its name, as `trainmaster list` has it")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--rank", type=count, metavar="N", help="the log of this rank; default: 0")
-    which.add_argument("--all", action="store_true", help="the logs of all ranks")
+    which.add_argument(
+        "--rank", type=count, metavar="N", help="the log of the node that runs this rank; default: 0, or the launcher"
+    )
+    which.add_argument(
+        "--all", action="store_true", help="the logs of all ranks, launchers and initializers, with prefixes"
+    )
     parser.add_argument(
         "--tail", type=count, metavar="N", help="of what was printed already, the last N lines; default: all"
     )
@@ -51,8 +57,7 @@ async def _attach(client: KubeClient, arguments: argparse.Namespace) -> int:
         client,
         [followed],
         make_reporter(plain=arguments.plain, commands=commands),
-        ranks=None if arguments.all else (arguments.rank or 0,),
-        tail_lines=arguments.tail,
+        choice=LogChoice(arguments.rank, arguments.all, LogOptions(arguments.tail)),
     )
     if code == INTERRUPTED:
         report(f"detached; {commands.left([followed])}")

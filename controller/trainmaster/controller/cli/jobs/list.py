@@ -16,6 +16,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError
 from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.resources import JOBSETS
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -25,7 +26,7 @@ def command(commands: Any) -> None:
         "list",
         description="List TrainJobs, and jobs of kubeflow.org/v1 where the cluster serves them. CAUSE is what "
         "`trainmaster explain` concludes from a job and its pods; NODES tells how many are ready, of how many that are "
-        "wanted; DURATION is the time from the first start of a container to the end.",
+        "wanted; DURATION is the time from its creation, or its last resumption, to its end.",
         allow_abbrev=False,
     )
     add_cluster_options(parser)
@@ -62,21 +63,20 @@ async def _list(client: KubeClient, arguments: argparse.Namespace) -> int:
 
 
 async def _rows(client: KubeClient, jobs: list[Job], namespace: str | None, now: datetime) -> list[JobRow]:
-    pods: list[JsonObject] | None = []
-    jobsets: list[JsonObject] | None = []
-    if any(job.is_trainjob for job in jobs):
-        pods, jobsets = await asyncio.gather(
-            _readable(client, PODS, namespace, JOBSET_LABEL), _readable(client, JOBSETS, namespace, None)
-        )
-    return rows_of(jobs, pods=pods, jobsets=jobsets or (), now=now)
+    labels = {JOBSET_LABEL if job.is_trainjob else JOB_NAME_LABEL: None for job in jobs}
+    wanted = [(PODS, label) for label in labels] + ([(JOBSETS, "")] if JOBSET_LABEL in labels else [])
+    found = await asyncio.gather(*(_readable(client, kind, namespace, label) for kind, label in wanted))
+    of_labels, jobsets = found[: len(labels)], found[len(labels) :]
+    pods = None if None in of_labels else [pod for each in of_labels for pod in each or ()]
+    return rows_of(jobs, pods=pods, jobsets=[jobset for each in jobsets for jobset in each or ()], now=now)
 
 
 async def _readable(
-    client: KubeClient, resource: Resource, namespace: str | None, selector: str | None
+    client: KubeClient, resource: Resource, namespace: str | None, selector: str
 ) -> list[JsonObject] | None:
     """List what there is; who may read jobs, but not what they are made of, learns less of them."""
     try:
-        found = await client.list(resource, namespace, label_selector=selector)
+        found = await client.list(resource, namespace, label_selector=selector or None)
     except ApiError as error:
         report(f"warning: {resource.plural} cannot be read, so that nodes and times are unknown: {error}")
         return None

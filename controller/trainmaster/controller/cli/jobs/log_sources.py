@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
+from trainmaster.controller.cli.follow.job_status import why_failed
+from trainmaster.controller.cli.follow.pod_logs import LogOptions
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.container_failures import (
     JOBSET_LABEL,
@@ -28,6 +30,7 @@ from trainmaster.controller.container_failures import (
     ranks_of,
     restart_attempt,
 )
+from trainmaster.controller.explain.pods import what_it_waits_for
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.runtime.api.constants import LAUNCHER
@@ -68,6 +71,9 @@ class LogSource:
     kept: bool = False
     """Whether the cluster keeps the logs of all runs, also of deleted pods, and finds them by UID and run."""
 
+    is_over: bool = False
+    """Whether the run has ended, so that nothing more is written."""
+
     dropped: int | None = 0
     """How many bytes are missing at the beginning, as far as the cluster tells; None: there is no log any more."""
 
@@ -77,7 +83,7 @@ class Member:
     """One of the pods of a job, whichever object it is at the moment."""
 
     name: str
-    """`rank 0`, `node 1 (ranks 4-7)`, `launcher`, `dataset-initializer`; `worker-1` of a job of `kubeflow.org/v1`."""
+    """`rank 0`, `node 1 (ranks 4-7)`, `launcher`, `dataset-initializer`; `worker 1` of a job of `kubeflow.org/v1`."""
 
     node: int | None
     """The number of the node; None for what does not train."""
@@ -184,7 +190,7 @@ def _trainjob_member(pod: JsonObject) -> tuple[str, int | None]:
 def _v1_member(pod: JsonObject, has_master: bool) -> tuple[str, int | None]:
     """Name a pod of a job of `kubeflow.org/v1`; the master, if there is one, is the node before the workers'."""
     kind, index = _replica_type(pod), (pod["metadata"].get("labels") or {}).get(REPLICA_INDEX_LABEL) or "0"
-    return kind if kind == LAUNCHER else f"{kind}-{index}", node_of_replica(pod, has_master=has_master)
+    return kind if kind == LAUNCHER else f"{kind} {index}", node_of_replica(pod, has_master=has_master)
 
 
 def _role(pod: JsonObject) -> str:
@@ -218,6 +224,7 @@ def _runs(pod: JsonObject, kept: KeptLogs | None, *, first: int, is_deleted: boo
     status = next((each for each in container_statuses(pod) if each["name"] == container), {})
     restarts, state = int(status.get("restartCount") or 0), status.get("state") or {}
     current = restarts if "running" in state or "terminated" in state else None
+    running = restarts if "running" in state and not is_deleted else None
     told = {} if current is None else {current: 0}
     if "terminated" in (status.get("lastState") or {}):
         told[last_run(status)] = 0
@@ -230,7 +237,9 @@ def _runs(pod: JsonObject, kept: KeptLogs | None, *, first: int, is_deleted: boo
             current = count - 1
         dropped = {run: logs.get(run) for run in range(count)}
     runs = [
-        LogSource(name, uid, container, run, run != current, first + run, kept is not None, dropped[run])
+        LogSource(
+            name, uid, container, run, run != current, first + run, kept is not None, run != running, dropped[run]
+        )
         for run in sorted(dropped, reverse=True)
     ]
     return runs, count
@@ -238,51 +247,7 @@ def _runs(pod: JsonObject, kept: KeptLogs | None, *, first: int, is_deleted: boo
 
 def why_no_log(pod: JsonObject) -> str:
     """Say what keeps a pod from having a log."""
-    status = pod.get("status") or {}
-    for each in status.get("conditions") or ():
-        if each["type"] == "PodScheduled" and each["status"] == "False":
-            return f"it is not scheduled: {each.get('message') or each.get('reason')}"
-    if pod["spec"].get("schedulingGates"):
-        gates = ", ".join(gate["name"] for gate in pod["spec"]["schedulingGates"])
-        return f"it is held back by scheduling gates: {gates}"
-    for each in container_statuses(pod):
-        waiting = (each.get("state") or {}).get("waiting")
-        if waiting and waiting.get("reason") not in {None, "PodInitializing"}:
-            return f"its container {each['name']} waits: {waiting['reason']}" + _colon(waiting.get("message"))
-    if status.get("message") or status.get("reason"):
-        return f"{status.get('reason') or status.get('phase')}" + _colon(status.get("message"))
-    return f"it is {status.get('phase') or 'Pending'}, and its container has not started"
-
-
-def _colon(text: str | None) -> str:
-    return f": {text}" if text else ""
-
-
-@dataclass(frozen=True, slots=True)
-class LogOptions:
-    """Which part of a log is wanted, and how it is shown."""
-
-    tail: int | None = None
-    since_seconds: int | None = None
-    timestamps: bool = False
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all of it is wanted."""
-        return self.tail is None and self.since_seconds is None
-
-    def params(self, source: LogSource) -> dict[str, str]:
-        """Return the parameters of the request."""
-        wanted = {
-            "container": source.container,
-            "previous": "true" if source.previous and not source.kept else None,
-            "uid": source.pod_uid if source.kept else None,
-            "run": source.run if source.kept else None,
-            "tailLines": self.tail,
-            "sinceSeconds": self.since_seconds,
-            "timestamps": "true" if self.timestamps else None,
-        }
-        return {name: str(value) for name, value in wanted.items() if value is not None}
+    return what_it_waits_for(pod) + why_failed(pod)
 
 
 async def read(
@@ -293,7 +258,17 @@ async def read(
     Raises:
         KubeError: It cannot be read.
     """
-    async with client.stream(PODS.path(namespace, source.pod, "log"), options.params(source)) as chunks:
+    wanted = {
+        "container": source.container,
+        "previous": "true" if source.previous and not source.kept else None,
+        "uid": source.pod_uid if source.kept else None,
+        "run": source.run if source.kept else None,
+        "tailLines": options.tail,
+        "sinceSeconds": options.since_seconds,
+        "timestamps": "true" if options.timestamps else None,
+    }
+    params = {name: str(value) for name, value in wanted.items() if value is not None}
+    async with client.stream(PODS.path(namespace, source.pod, "log"), params) as chunks:
         async for chunk in chunks:
             yield chunk
 

@@ -3,22 +3,28 @@
 Without options it is the log of rank 0, or of the launcher where there is one, up to now. Where there is no log, the
 reason is told: pods that wait, or are gone, and how the job failed. An embedded cluster keeps the logs of all attempts
 until the job is deleted; of a log that was too long for it, what is missing is told.
+
+Exit codes: 0 there was a log, whatever became of the job; 1 there was none, or the cluster cannot be used; 2 there is
+no such job or rank; 130 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import re
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from trainmaster.controller.cli.follow.pod_logs import FollowedPod, LogLines, PodLog
+from trainmaster.controller.cli.follow.follower import follow_jobs
+from trainmaster.controller.cli.follow.job_logs import LogChoice
+from trainmaster.controller.cli.follow.job_status import GOOD, JobStatus, container_attempt, followed_job
+from trainmaster.controller.cli.follow.pod_logs import LogOptions
+from trainmaster.controller.cli.follow.reporter import Reporter
+from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.cli.jobs.log_sources import (
-    LogOptions,
     LogSource,
     Member,
     find_members,
@@ -33,6 +39,7 @@ from trainmaster.controller.cli.jobs.log_sources import (
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import (
     FAILURE,
+    INTERRUPTED,
     add_cluster_options,
     add_job,
     count,
@@ -41,13 +48,12 @@ from trainmaster.controller.cli.jobs.options import (
     on_cluster,
     report,
 )
-from trainmaster.controller.cli.output import write_log, write_log_line
+from trainmaster.controller.cli.output import write_log_line
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.container_failures import log_container
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import KubeError, NotFound
+from trainmaster.controller.kube.rest.errors import KubeError
 
-_LOOK_EVERY: Final = 0.5
 _DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
 
 
@@ -97,7 +103,7 @@ async def _logs(client: KubeClient, arguments: argparse.Namespace) -> int:
     job = await find_job(client, namespace_of(client, arguments), arguments.job)
     options = LogOptions(arguments.tail, arguments.since, arguments.timestamps)
     if arguments.follow and job.outcome is None:
-        return await _Following(client, job, arguments, options).run()
+        return await _follow(client, job, arguments, options)
     readable = []
     wanted = await _wanted(client, job, arguments)
     for member in wanted:
@@ -122,6 +128,38 @@ async def _logs(client: KubeClient, arguments: argparse.Namespace) -> int:
     if wanted and not arguments.previous and arguments.attempt is None:
         report(f"  what next: {next_command('logs', job, client, arguments)} -f waits for it")
     return FAILURE
+
+
+class _LogReporter(Reporter):
+    """Prints logs; of their job what keeps these from being written, and how it ended unless it completed."""
+
+    pods_told = 0
+
+    def __init__(self, commands: Commands, choice: LogChoice) -> None:
+        super().__init__(commands)
+        self._choice = choice
+        self.has_log = False
+        """Whether a container has started whose log is asked for."""
+
+    def close(self, jobs: Iterable[JobStatus]) -> None:
+        """Say how the job ended."""
+        [status] = jobs
+        pods = [*status.pods.values(), *status.past_pods.values()]
+        asked_for = [pod for pod in pods if self._choice.has(pod, status.job.rank(pod))]
+        self.has_log = any(container_attempt(pod, log_container(pod)) is not None for pod in asked_for)
+        if pods and not asked_for:
+            self.report("no pod had the rank that was asked for")
+        if status.outcome not in GOOD or not self.has_log:
+            super().close([status])
+
+
+async def _follow(client: KubeClient, job: Job, arguments: argparse.Namespace, options: LogOptions) -> int:
+    """Follow the logs of a job over restarts and replaced pods, until it has ended."""
+    choice = LogChoice(arguments.rank, arguments.all, options, is_verbatim=True)
+    commands = Commands(namespace=client.config.namespace, kubeconfig=arguments.kubeconfig)
+    reporter = _LogReporter(commands, choice)
+    code = await follow_jobs(client, [followed_job(job.object, job.resource)], reporter, choice=choice)
+    return code if code == INTERRUPTED else 0 if reporter.has_log else FAILURE
 
 
 def _say_which(member: Member, source: LogSource, arguments: argparse.Namespace, options: LogOptions) -> None:
@@ -161,6 +199,9 @@ async def _wanted(client: KubeClient, job: Job, arguments: argparse.Namespace) -
     if not found:
         for line in _explain_no_pods(job):
             report(line)
+        if job.outcome is None:
+            verb = "resume" if job.is_suspended else "explain"
+            report(f"  what next: {next_command(verb, job, client, arguments)}")
         return []
     chosen = _chosen(found, arguments)
     if not chosen:
@@ -188,11 +229,11 @@ def _explain_no_pods(job: Job) -> list[str]:
             f"  it says: {condition.get('reason')}{told}",
         ]
     if job.is_suspended:
-        return [f"{job.title} is suspended, and has no pods; `trainmaster resume {job.argument}` starts it"]
+        return [f"{job.title} is suspended, and has no pods"]
     reasons = [
         f"  {kind}: {condition.get('message') or condition.get('reason')}" for kind, condition in job.conditions.items()
     ]
-    return [f"{job.title} has no pods yet", *(reasons or ["  it says nothing about that yet; -f waits for them"])]
+    return [f"{job.title} has no pods yet", *(reasons or ["  it says nothing about that yet; logs -f waits for them"])]
 
 
 async def _print(client: KubeClient, job: Job, logs: Sequence[_Log], *, prefixed: bool) -> None:
@@ -223,15 +264,24 @@ async def _write(chunks: AsyncIterator[bytes]) -> None:
 
 
 async def _read(client: KubeClient, job: Job, log: _Log) -> AsyncGenerator[bytes, None]:
-    """Read a log; where the current run has printed nothing yet, that of the run before tells more."""
+    """Read a log; where the current run has written nothing yet, that of the run before tells more."""
     is_empty = True
     async with aclosing(read(client, job.namespace, log.source, log.options)) as chunks:
         async for chunk in chunks:
             is_empty = False
             yield chunk
+    if not is_empty or log.options.tail == 0:
+        return
+    if log.options.since_seconds is not None:
+        report(f"{log.member.name}: its container has written nothing in that time")
+        return
     before = log_source(log.member, previous=True)
-    if is_empty and log.options.is_whole and before is not None and before != log.source:
-        report(f"{log.member.name}: its current run has printed nothing yet; this is the log of the run before")
+    if log.source.is_over:
+        report(f"{log.member.name}: its container ended, and wrote nothing")
+    elif not log.options.is_whole or before is None or before == log.source:
+        report(f"{log.member.name}: its container has written nothing yet")
+    else:
+        report(f"{log.member.name}: its current run has written nothing yet; this is the log of the run before")
         async with aclosing(read(client, job.namespace, before, log.options)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -245,106 +295,3 @@ async def _read_beside_others(client: KubeClient, job: Job, log: _Log) -> AsyncG
                 yield chunk
     except KubeError as error:
         report(f"{log.member.name}: pod {log.source.pod}: its log cannot be read: {error}")
-
-
-class _Following:
-    """Follows the logs of a job over restarts and replaced pods, until it has ended."""
-
-    def __init__(self, client: KubeClient, job: Job, arguments: argparse.Namespace, options: LogOptions) -> None:
-        self._client = client
-        self._job = job
-        self._arguments = arguments
-        self._options = options
-        self._pods: dict[str, FollowedPod] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        """By UID of the pod, as the above."""
-
-        self._last: dict[str, asyncio.Task[None]] = {}
-        self._told: dict[str, str] = {}
-        self._is_first = True
-
-    async def run(self) -> int:
-        """Follow; returns the exit code."""
-        try:
-            while (ended := await self._has_ended()) is None:
-                await self._look()
-                await asyncio.sleep(_LOOK_EVERY)
-                for task in self._tasks.values():
-                    if task.done():
-                        task.result()  # who reads our output may have gone away
-            await self._look()
-            for pod in self._pods.values():
-                pod.has_ended = True  # what there is is read to its end, and not opened again
-            if self._tasks:
-                await asyncio.wait(self._tasks.values())
-            elif ended != "deleted":
-                for line in _explain_no_pods(self._job):
-                    report(line)
-            return 0 if self._tasks else FAILURE
-        finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-
-    async def _has_ended(self) -> str | None:
-        job = self._job
-        try:
-            current = Job(await self._client.get(job.resource, job.namespace, job.name), job.resource)
-        except NotFound:
-            current = None
-        if current is None or current.uid != job.uid:
-            report(f"{job.title} was deleted")
-            return "deleted"
-        self._job = current
-        return current.outcome
-
-    async def _look(self) -> None:
-        """Look for pods that are not followed yet, and for what has become of the others."""
-        chosen = _chosen(await find_members(self._client, self._job), self._arguments)
-        for member in chosen:
-            uid = member.pod["metadata"]["uid"]
-            if uid in self._pods:
-                self._pods[uid].observe(member.pod)
-            elif log_source(member) is not None:
-                self._start(member, uid)
-            else:
-                self._tell(member.name, f"pod {member.pod['metadata']['name']}: {why_no_log(member.pod)}")
-        if not chosen and not self._tasks:
-            self._tell("", "; ".join(_explain_no_pods(self._job)))
-        self._is_first = False
-
-    def _start(self, member: Member, uid: str) -> None:
-        # Of what starts later, nothing was there before.
-        options = self._options if self._is_first else LogOptions(timestamps=self._options.timestamps)
-        prefix = f"{member.name} | " if self._arguments.all else ""
-
-        def deliver(lines: list[str]) -> None:
-            write_log("\n".join(prefix + line.rpartition("\r")[2] for line in lines) if prefix else "\n".join(lines))
-            sys.stdout.flush()
-
-        container = log_container(member.pod)
-        log = PodLog(
-            self._client,
-            namespace=self._job.namespace,
-            pod=member.pod["metadata"]["name"],
-            container=container,
-            lines=LogLines(deliver, is_tail=not options.is_whole, with_times=options.timestamps),
-            tail_lines=options.tail,
-            since_seconds=options.since_seconds,
-        )
-        self._pods[uid] = FollowedPod(member.pod, container, log)
-        before = self._last.get(member.name)
-        self._tasks[uid] = self._last[member.name] = asyncio.create_task(self._follow(member.name, uid, before))
-
-    def _tell(self, name: str, text: str) -> None:
-        if self._told.get(name) != text:
-            self._told[name] = text
-            report(f"waiting for {name}: {text}" if name else text)
-
-    async def _follow(self, name: str, uid: str, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        followed = self._pods[uid]
-        await followed.follow()
-        if followed.log.refusal is not None:
-            report(f"{name}: its log cannot be read: {followed.log.refusal}")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.output import one_line
 from trainmaster.controller.cli.printers import aligned
@@ -15,12 +14,12 @@ from trainmaster.controller.container_failures import JOBSET_LABEL, rank_of
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.condition_causes import cause_of
 from trainmaster.controller.explain.explanation import explain
-from trainmaster.controller.explain.pods import is_of_jobset
+from trainmaster.controller.explain.pods import is_own
 from trainmaster.controller.explain.state import state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.job_fields import Progress, number, true_conditions
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
-from trainmaster.runtime.jobs.constants import CREATED, RUNNING, SUCCEEDED
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED, TRAINJOB_KIND
+from trainmaster.runtime.jobs.constants import CREATED, JOB_NAME_LABEL, OPERATOR_NAME_LABEL, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 
 HEADER: Final = ("KIND", "NAME", "STATE", "CAUSE", "NODES", "RESTARTS", "AGE", "DURATION")
@@ -39,9 +38,6 @@ _UNITS: Final = (
     ("h", _HOUR, 3, "m", _MINUTE, 8),
     ("m", _MINUTE, 2, "s", 1, 10),
 )
-
-Key = tuple[str, str]
-"""Namespace and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +64,10 @@ class JobRow:
     created: str
     """RFC 3339, as the other times."""
 
-    started: str | None
-    """When the first container started; None before that, or if it is not known."""
+    began: str
+    """Since when it may run: its creation, or the end of its last suspension."""
 
     ended: str | None
-    goes_on: bool
-    """Whether it has started and not ended, so that its duration grows."""
-
     progress: Progress | None
 
     def age(self, now: datetime) -> float:
@@ -82,10 +75,10 @@ class JobRow:
         return _seconds(self.created, now)
 
     def duration(self, now: datetime) -> float | None:
-        """Return the seconds from its start to its end, or up to now; None if it does not run, or nobody knows."""
-        if self.started is None or (self.ended is None and not self.goes_on):
+        """Return the seconds from when it might run to its end, or up to now; None if it is suspended."""
+        if self.state == SUSPENDED:
             return None
-        return _seconds(self.started, now if self.ended is None else _time(self.ended))
+        return _seconds(self.began, now if self.ended is None else _time(self.ended))
 
 
 def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | None, now: datetime) -> JobRow:
@@ -98,11 +91,8 @@ def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | No
         now: The time.
     """
     created = job.metadata["creationTimestamp"]
-    status = JobStatus(FollowedJob(job.namespace, job.name, job.uid, created))
-    for pod in pods or ():
-        if pod["metadata"]["creationTimestamp"] >= created:  # not of a namesake that was deleted before
-            status.observe_pod(pod)
-    own = list(status.pods.values())
+    # Not those of a namesake that was deleted before.
+    own = [pod for pod in pods or () if pod["metadata"]["creationTimestamp"] >= created]
     known = None if pods is None or not job.is_trainjob else own
     state = state_of(JobView(job.object, now=now, pods=known, jobsets=None if jobset is None else [jobset])).word
     cause = None if job.outcome not in (None, FAILED) else cause_of(job.conditions)
@@ -110,10 +100,8 @@ def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | No
     wanted = sum(each.pods for each in sets if each.is_node) or sum(each.pods for each in job.pod_sets({}))
     if job.is_trainjob:
         nodes = sum("Ready" in true_conditions(pod) for pod in own if rank_of(pod) is not None)
-        started, goes_on = status.started, bool(own)
     else:
         nodes = sum(number(each.get("active")) for each in job.replicas)
-        started, goes_on = job.status.get("startTime"), state != SUSPENDED
     return JobRow(
         kind=job.kind,
         namespace=job.namespace,
@@ -125,9 +113,8 @@ def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | No
         wanted=wanted or (None if job.is_trainjob else 0),
         restarts=job.restarts(jobset or {}, own),
         created=created,
-        started=started,
+        began=job.began,
         ended=job.ended or None,
-        goes_on=goes_on and job.outcome is None,
         progress=job.progress,
     )
 
@@ -197,33 +184,45 @@ def _one_line(text: str) -> str:
 def rows_of(
     jobs: Iterable[Job], *, pods: Iterable[JsonObject] | None, jobsets: Iterable[JsonObject], now: datetime
 ) -> list[JobRow]:
-    """Return the rows of jobs, in their order, with the causes of those that go on as far as their pods tell.
+    """Return the rows of jobs, in their order, with their causes as far as conditions and pods tell.
 
     Args:
         jobs: The jobs.
-        pods: Of all TrainJobs among them, and perhaps of others; None if they may not be read.
+        pods: Of all of them, and perhaps of others; None if they may not be read.
         jobsets: Likewise; none if they may not be read.
         now: The time.
     """
-    pods_by_job: dict[Key, list[JsonObject]] = {}
+    pods_by_owner: dict[str, list[JsonObject]] = {}
     for pod in pods or ():
-        if not is_of_jobset(pod):
-            continue
-        labels = pod["metadata"].get("labels") or {}
-        pods_by_job.setdefault((pod["metadata"]["namespace"], labels.get(JOBSET_LABEL, "")), []).append(pod)
+        for owner in jobs_of(pod):
+            pods_by_owner.setdefault(owner, []).append(pod)
     jobset_of = {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in jobsets}
     rows = []
     for job in jobs:
-        key = (job.namespace, job.name)
-        # Pods of other jobs are not among these.
-        own = None if pods is None or not job.is_trainjob else pods_by_job.get(key, [])
-        jobset = jobset_of.get(key) if job.is_trainjob else None
+        own = None if pods is None else [each for each in pods_by_owner.get(owner_key(job), ()) if is_own(each, job)]
+        jobset = jobset_of.get((job.namespace, job.name)) if job.is_trainjob else None
         row = job_row(job, own, jobset, now)
-        if not row.has_ended and may_be_troubled(job, row):
+        # Why a TrainJob has failed its conditions tell; of other jobs only pods do.
+        if may_be_troubled(job, row) and not (row.has_ended and job.is_trainjob):
             trouble = trouble_of(job, pods=own, jobset=jobset, now=now)
             row = replace(row, cause="" if trouble is None or row.state == SUSPENDED else trouble.cause)
         rows.append(row)
     return rows
+
+
+def owner_key(job: Job) -> str:
+    """Return the kind, namespace and name of a job, as `jobs_of` its pods has them."""
+    return f"{job.kind.lower()} {job.namespace}/{job.name}"
+
+
+def jobs_of(pod: JsonObject) -> list[str]:
+    """Return the job that a pod is of, by its labels; none if it is of no job."""
+    metadata = pod.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    if JOBSET_LABEL in labels:
+        return [f"{TRAINJOB_KIND.lower()} {metadata['namespace']}/{labels[JOBSET_LABEL]}"]
+    controller = str(labels.get(OPERATOR_NAME_LABEL) or "").removesuffix("-controller")
+    return [f"{controller} {metadata['namespace']}/{labels[JOB_NAME_LABEL]}"] if JOB_NAME_LABEL in labels else []
 
 
 def table(rows: Iterable[JobRow], *, now: datetime, namespaces: bool) -> list[str]:

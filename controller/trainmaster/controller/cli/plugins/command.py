@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainmaster.controller.cli.config.show import plugin_notices, plugin_problems
 from trainmaster.controller.cli.configured import effective_of
 from trainmaster.controller.cli.options import (
     CommandError,
@@ -25,11 +24,13 @@ from trainmaster.controller.cli.plugins.installed import (
     BROKEN,
     InstalledPlugin,
     installed_plugins,
+    plugin_notices,
+    plugin_problems,
     quarantined_plugins,
     shown,
     with_quarantine,
 )
-from trainmaster.controller.cli.plugins.scaffold import ScaffoldError, write_package
+from trainmaster.controller.cli.plugins.scaffold import write_package
 from trainmaster.controller.cli.printers import aligned, counted, print_json, to_yaml
 from trainmaster.controller.configuration import Problem
 from trainmaster.runtime.field_errors import did_you_mean
@@ -147,11 +148,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 def run_new(arguments: argparse.Namespace) -> int:
     """Write a package; returns the exit code."""
     directory: Path = arguments.directory or Path(arguments.name)
-    try:
-        files = write_package(arguments.name, directory)
-    except ScaffoldError as error:
-        raise CommandError(str(error)) from error
-    for each in files:
+    for each in write_package(arguments.name, directory):
         print(each)
     steps = f"cd {directory}; pip install -e '.[test]'; pytest; trainmaster plugins show {arguments.name}"
     print(f"trainmaster: now: {steps}", file=sys.stderr)

@@ -20,15 +20,23 @@ from pydantic import BaseModel
 
 from trainmaster.controller.cli.configured import plugin_options_in_effect
 from trainmaster.controller.cli.options import CommandError
-from trainmaster.controller.configuration import EffectiveConfiguration
-from trainmaster.controller.manager import caches
-from trainmaster.controller.reconciling import rights
+from trainmaster.controller.configuration import EffectiveConfiguration, Plugins, Problem
+from trainmaster.controller.plugins.loading import SKIP
 from trainmaster.controller.resources import watched_resource
+from trainmaster.runtime.field_errors import did_you_mean
 from trainmaster.runtime.framework import PluginInvalid
-from trainmaster.runtime.framework.descriptor import Descriptor, describe, order_plugins
+from trainmaster.runtime.framework.descriptor import Descriptor, describe, is_own, order_plugins
 from trainmaster.runtime.framework.framework import SCHEDULERS, Framework
 from trainmaster.runtime.framework.interface import Plugin
-from trainmaster.runtime.framework.loader import describe_point, discover, import_plugin, is_wanted, make_plugin
+from trainmaster.runtime.framework.loader import (
+    ALL,
+    describe_point,
+    discover,
+    import_plugin,
+    is_wanted,
+    make_plugin,
+)
+from trainmaster.runtime.framework.models import ModelInvalid
 from trainmaster.runtime.listers import Watch
 
 LOADED, DISABLED, NOT_ENABLED, GATED, BROKEN = "loaded", "disabled", "not enabled", "gate closed", "broken"
@@ -134,7 +142,9 @@ def _look(effective: EffectiveConfiguration) -> Iterator[InstalledPlugin]:
         elif not is_wanted(point, enabled=given.enabled, disabled=given.disabled):
             yield _left_out(point, NOT_ENABLED, "plugins.enabled of the configuration does not name it")
         elif names.count(point.name) > 1:
-            yield _left_out(point, BROKEN, "several distributions offer a plugin of this name; uninstall all but one")
+            reason = "several distributions offer a plugin of this name; uninstall all but one"
+            error = PluginInvalid(f"plugin {point.name!r}: {reason}")
+            yield InstalledPlugin(point, BROKEN, reason, None, None, error)
         else:
             yield _tried(point, options.get(point.name, {}), effective)
 
@@ -158,6 +168,53 @@ def _left_out(point: EntryPoint, state: str, reason: str) -> InstalledPlugin:
     except PluginInvalid:
         descriptor = None
     return InstalledPlugin(point, state, reason, descriptor, None)
+
+
+def plugin_problems(effective: EffectiveConfiguration) -> Iterator[Problem]:
+    """Say what keeps a manager from loading the plugins, each by itself and all together; also unknown names."""
+    given, installed = effective.configuration.plugins, installed_plugins(effective)
+    yield from _unknown_names(given, sorted(each.name for each in installed))
+    broken = [each for each in installed if each.error is not None]
+    for each in broken:
+        if is_own(each.point) or given.on_load_error != SKIP:
+            yield from _problems_of(each, given)
+    if not broken:  # each for itself is in order: what remains is what they say of each other
+        try:
+            Framework([each.plugin for each in installed if each.plugin is not None])
+        except PluginInvalid as error:
+            yield Problem("plugins", str(error))
+
+
+def _unknown_names(given: Plugins, names: list[str]) -> Iterator[Problem]:
+    places = [
+        (f"{option}[{at}]", name)
+        for option in ("enabled", "disabled")
+        for at, name in enumerate(getattr(given, option))
+    ]
+    places += [(f"options.{name}", name) for name in given.options]
+    places += [(f"failurePolicy.{name}", name) for name in given.failure_policy]
+    for place, name in places:
+        if name not in names and name != ALL:
+            yield Problem(f"plugins.{place}", f"no such plugin is installed here {did_you_mean(name, names)}")
+
+
+def _problems_of(broken: InstalledPlugin, given: Plugins) -> Iterator[Problem]:
+    """Say each field of its options that is wrong, if it is that, with its own place."""
+    error, name = broken.error, broken.name
+    if error is not None and isinstance(error.__cause__, ModelInvalid):
+        yield from (Problem(each.path, each.text) for each in error.__cause__.problems)
+    else:
+        yield Problem(f"plugins.options.{name}" if name in given.options else "plugins", str(error))
+
+
+def plugin_notices(effective: EffectiveConfiguration) -> Iterator[Problem]:
+    """Say which plugins do not run that are not disabled, and which options are of such."""
+    given = effective.configuration.plugins
+    for each in installed_plugins(effective):
+        if each.error is not None and given.on_load_error == SKIP and not is_own(each.point):
+            yield Problem("plugins", f"{each.error}; the manager runs without it, as plugins.onLoadError says")
+        elif each.state in (NOT_ENABLED, GATED) and each.name in given.options:
+            yield Problem(f"plugins.options.{each.name}", f"no effect: {each.reason}")
 
 
 def quarantined_plugins(address: str) -> dict[str, str]:
@@ -273,6 +330,9 @@ def _watches(installed: InstalledPlugin) -> list[dict[str, Any]]:
 
 
 def _watch(watch: Watch) -> dict[str, Any]:
+    from trainmaster.controller.manager import caches  # noqa: PLC0415 - needed for this only
+    from trainmaster.controller.reconciling import rights  # noqa: PLC0415 - as above
+
     rules = [*caches.policy_rules([watch]), *rights.trainjob_rules([watch])]
     told = {
         "apiVersion": watch.api_version,

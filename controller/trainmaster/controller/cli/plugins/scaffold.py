@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
+from trainmaster.controller.cli.options import CommandError
 from trainmaster.runtime.framework.interface import API_VERSION
 from trainmaster.runtime.framework.loader import discover
 from trainmaster.runtime.version import __version__
@@ -17,10 +18,6 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _LONGEST_NAME: Final = 40
 
 _TEMPLATES: Final = Path(__file__).parent / "template"
-
-
-class ScaffoldError(Exception):
-    """Nothing was written; the message says why."""
 
 
 def write_package(name: str, directory: Path) -> list[Path]:
@@ -34,19 +31,19 @@ def write_package(name: str, directory: Path) -> list[Path]:
         The files that were written.
 
     Raises:
-        ScaffoldError: The name cannot be one, or there is something already, or it cannot be written.
+        CommandError: The name cannot be one, or there is something already, or it cannot be written.
     """
     module = name.replace("-", "_")
     if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME or keyword.iskeyword(module):
-        raise ScaffoldError(
+        raise CommandError(
             f"{name!r} cannot be the name of a plugin: use lower-case letters, digits and -, with a letter first, at "
             f"most {_LONGEST_NAME} characters, for instance cost-labels"
         )
     taken = {point.name: point for point in discover()}.get(name)
     if taken is not None:
-        raise ScaffoldError(f"a plugin {name!r} is installed already ({taken.value}); choose another name")
+        raise CommandError(f"a plugin {name!r} is installed already ({taken.value}); choose another name")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise ScaffoldError(f"{directory} exists and is not empty; choose another --directory, or remove it")
+        raise CommandError(f"{directory} exists and is not empty; choose another --directory, or remove it")
     words = {
         "name": name,
         "module": module,
@@ -58,7 +55,7 @@ def write_package(name: str, directory: Path) -> list[Path]:
     try:
         return list(_written(directory, words))
     except OSError as error:
-        raise ScaffoldError(f"cannot write {error.filename}: {error.strerror}") from error
+        raise CommandError(f"cannot write {error.filename}: {error.strerror}") from error
 
 
 def _written(directory: Path, words: dict[str, str]) -> Iterator[Path]:

@@ -1,8 +1,7 @@
 """`trainmaster support-bundle`: one archive with what a maintainer needs to help, without what is nobody's business.
 
 - `command` is the command; `archive` writes the file;
-- `bundle` holds what has been gathered, within its bounds, and its index;
+- `bundle` holds what has been gathered, within its bounds, and its index, and reads objects for it;
 - `redaction` takes out what is, or looks like, a credential;
-- `reading` reads objects and notes what cannot be read;
-- `versions`, `manager`, `workloads`, `cluster` and `embedded` gather.
+- `gathering` gathers it, by way of `workloads` and `manager`.
 """

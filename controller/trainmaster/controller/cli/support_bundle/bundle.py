@@ -1,31 +1,22 @@
-"""What is gathered for a support bundle, how it is read from a cluster, its index, and the archive that it becomes.
+"""What is gathered for a support bundle, how it is read from a cluster, and its index.
 
 Guarantees:
 - Files have the same names each time, and come in the order of these, after the index.
 - A bundle has at most `MOST_BYTES` before it is packed, and of a collection no more is read than was asked for. What
   does not fit is left out, and the index says so.
 - What could not be had is in the index, with the reason, and so is what was cut.
-- Only its owner can read the archive, from its first byte on. It is there as a whole or not at all, and takes the place
-  of another one only if that is wanted. Of the same bundle the same archive is made.
 - Nothing is written to the cluster.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
-import os
-import tarfile
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import orjson
 
-from trainmaster.controller.cli.options import CommandError
 from trainmaster.controller.cli.probes import list_first
 from trainmaster.controller.cli.support_bundle.redaction import Redactor
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -33,9 +24,6 @@ from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFou
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
-
-ROOT: Final = "trainmaster-support-bundle"
-_MODE: Final = 0o600
 
 INDEX: Final = "index.json"
 
@@ -51,57 +39,6 @@ _ABOUT: Final = (
     "What `trainmaster support-bundle` gathered. Credentials, values of environment variables, and data of Secrets and "
     "ConfigMaps are left out, as far as a program can tell. Look through it before you pass it on."
 )
-
-
-def refuse_existing(path: Path) -> None:
-    """Say so before anything is gathered, if a file may not be written.
-
-    Raises:
-        CommandError: It exists, or cannot be made there.
-    """
-    if path.is_dir():
-        raise CommandError(f"{path} is a directory; give the name of a file in it: -o {path / ROOT}.tar.gz")
-    if not path.parent.is_dir():
-        raise CommandError(f"{path} cannot be written: there is no directory {path.parent}")
-    if os.path.lexists(path):
-        raise CommandError(f"{path} exists; --force replaces it, -o FILE writes elsewhere")
-
-
-def write_file(path: Path, files: Iterable[tuple[str, bytes]], *, created: datetime, replace: bool) -> int:
-    """Write an archive to a file; returns its size.
-
-    Raises:
-        CommandError: It cannot be written.
-    """
-    made: str | None = None
-    try:
-        # In the same directory, so that it can be renamed; mkstemp makes it for its owner only.
-        number, made = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(number, "wb") as file:
-            write(file, files, created=created)
-        if not replace:
-            refuse_existing(path)  # it may have come meanwhile
-        Path(made).replace(path)
-        made = None
-        return path.stat().st_size
-    except OSError as error:
-        raise CommandError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        if made is not None:
-            Path(made).unlink(missing_ok=True)
-
-
-def write(stream: IO[bytes], files: Iterable[tuple[str, bytes]], *, created: datetime) -> None:
-    """Write an archive to a stream."""
-    moment = int(created.timestamp())
-    with (
-        gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=moment) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
-    ):
-        for path, content in files:
-            member = tarfile.TarInfo(f"{ROOT}/{path}")
-            member.size, member.mtime, member.mode = len(content), moment, _MODE
-            archive.addfile(member, io.BytesIO(content))
 
 
 @dataclass(slots=True)
@@ -207,19 +144,6 @@ class Reading:
         self.client = client
         self.bundle = bundle
 
-    async def get(self, resource: Resource, namespace: str | None, name: str) -> JsonObject | None:
-        """Read one object; None if it is not there, or cannot be read."""
-        what = f"{resource.name} {name}{_in(namespace)}"
-        try:
-            found = await self.client.get(resource, namespace, name)
-        except NotFound:
-            self.bundle.lacks(what, "it does not exist")
-        except KubeError as error:
-            self.failed(what, "get", error)
-        else:
-            return {"apiVersion": resource.api_version, "kind": resource.kind, **found}
-        return None
-
     async def list(
         self,
         resource: Resource,
@@ -253,6 +177,21 @@ class Reading:
             return [], ""
         more = f"; {listed.left} more are there" if listed.left else ""
         return listed.items, "" if listed.is_all else f"the first {most}{more}"
+
+    async def add_listed(
+        self,
+        path: str,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: str | None = None,
+        is_wanted: Callable[[JsonObject], bool] = lambda _: True,
+    ) -> Sequence[JsonObject]:
+        """Read some objects and add a file with them; returns these."""
+        found, remark = await self.list(resource, namespace, labels=labels)
+        wanted = [each for each in found if is_wanted(each)]
+        self.bundle.add_objects(path, wanted, remark=remark)
+        return wanted
 
     def failed(self, what: str, verb: str, error: KubeError) -> None:
         """Note why something could not be read."""

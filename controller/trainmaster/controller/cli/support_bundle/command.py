@@ -14,30 +14,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from trainmaster.controller.cli.cluster import running_cluster, state_directory
-from trainmaster.controller.cli.doctor.command import DEFAULT_NAMESPACE
-from trainmaster.controller.cli.jobs.lookup import Job, find_job
-from trainmaster.controller.cli.jobs.options import FAILURE
-from trainmaster.controller.cli.options import CommandError, read_token, reporting_errors
+from trainmaster.controller.cli.options import (
+    CommandError,
+    add_kubeconfig_option,
+    read_token,
+    refuse_bad_name,
+    reporting_errors,
+)
 from trainmaster.controller.cli.printers import complain, counted
-from trainmaster.controller.cli.responses import Rejected
-from trainmaster.controller.cli.support_bundle import manager, workloads
-from trainmaster.controller.cli.support_bundle.bundle import ROOT, Bundle, Reading, refuse_existing, write, write_file
-from trainmaster.controller.cli.support_bundle.manager import add_configuration
-from trainmaster.controller.cli.support_bundle.redaction import Redactor
-from trainmaster.controller.cli.support_bundle.workloads import gather_cluster, gather_doctor, gather_versions
-from trainmaster.controller.configuration import OFF, ConfigurationFile
-from trainmaster.controller.kube.auth.loader import load_config
-from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
-from trainmaster.controller.kube.rest.errors import KubeError
+from trainmaster.controller.cli.support_bundle.archive import ROOT, refuse_existing, write, write_file
 from trainmaster.controller.log_config import configure_logs
-from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
-from trainmaster.runtime.names import dns_label
-from trainmaster.runtime.version import __version__
 
+FAILURE: Final = 1
 _STANDARD_OUTPUT: Final = "-"
-_TRIES: Final = 2
 
 
 def command(commands: Any) -> None:
@@ -60,11 +49,7 @@ def command(commands: Any) -> None:
     parser.add_argument(
         "-m", "--manager-namespace", metavar="NS", help="where the manager is installed; default: where one is found"
     )
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        help="the cluster; default: $KUBECONFIG, the embedded one if it runs here, else as kubectl finds it",
-    )
+    add_kubeconfig_option(parser)
     parser.add_argument(
         "-o", "--output", metavar="FILE", default=f"{ROOT}.tar.gz", help="default: %(default)s; - is standard output"
     )
@@ -86,6 +71,12 @@ def command(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Gather and write; returns the exit code."""
+    from trainmaster.controller.cli.responses import Rejected  # noqa: PLC0415 - not needed for help
+    from trainmaster.controller.cli.support_bundle.bundle import Bundle  # noqa: PLC0415 - as above
+    from trainmaster.controller.cli.support_bundle.gathering import gather  # noqa: PLC0415 - as above
+    from trainmaster.controller.cli.support_bundle.redaction import Redactor  # noqa: PLC0415 - as above
+    from trainmaster.controller.kube.rest.errors import KubeError  # noqa: PLC0415 - as above
+
     configure_logs(level=logging.CRITICAL, style="console")  # what may not be read is in the index
     _check(arguments)
     path = Path(arguments.output)
@@ -101,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         redactor.learn_value(token)
     bundle = Bundle(datetime.now(UTC))
     try:
-        asyncio.run(_gather(arguments, bundle, redactor, token=token))
+        asyncio.run(gather(arguments, bundle, redactor, token=token))
     except Rejected as error:
         raise CommandError(str(error)) from error
     except KubeError as error:
@@ -125,93 +116,13 @@ def _check(arguments: argparse.Namespace) -> None:
     Raises:
         CommandError: One is wrong.
     """
-    flags = {"--namespace": arguments.namespace or [], "--manager-namespace": [arguments.manager_namespace]}
-    for flag, names in flags.items():
-        for name in filter(None, names):
-            if problems := dns_label(name):
-                raise CommandError(f"{flag} {name!r} cannot be a name: {', '.join(problems)}")
+    for name in arguments.namespace or ():
+        refuse_bad_name("--namespace", name)
+    if arguments.manager_namespace:
+        refuse_bad_name("--manager-namespace", arguments.manager_namespace)
     if arguments.token_file is not None and not arguments.manager_namespace:
         raise CommandError(
             "--token-file takes -m: the token is shown to pods of the namespace that you name, and to no others"
         )
     if arguments.jobs and len(arguments.namespace or ()) > 1:
         raise CommandError("jobs are named in one namespace; give -n once, or no jobs")
-
-
-async def _gather(arguments: argparse.Namespace, bundle: Bundle, redactor: Redactor, *, token: str) -> None:
-    directory = state_directory(arguments.kubeconfig)
-    try:
-        access = await running_cluster(arguments.kubeconfig) or (None if directory else await load_config())
-    except ConfigurationError:
-        if directory is None:
-            raise
-        access = None
-    bundle.scope = {
-        "jobs": arguments.jobs,
-        "namespaces": arguments.namespace or "all",
-        "environmentValues": arguments.env_values,
-    }
-    if access is None:
-        bundle.lacks("the cluster", f"the embedded cluster of {directory} does not run")
-        await gather_versions(bundle, None)
-    else:
-        await _gather_cluster(arguments, access, bundle, redactor, token=token)
-    if directory is not None:
-        await _gather_embedded(bundle, redactor, directory)
-
-
-async def _gather_cluster(
-    arguments: argparse.Namespace, access: RestConfig, bundle: Bundle, redactor: Redactor, *, token: str
-) -> None:
-    bundle.server = access.server
-    for header in (await access.headers()).values():
-        redactor.learn_value(header.rpartition(" ")[2])
-    async with KubeClient(access, user_agent=f"trainmaster-support-bundle/{__version__}", tries=_TRIES) as client:
-        if not await gather_versions(bundle, client):
-            return
-        reading, now = Reading(client, bundle), bundle.created
-        namespaces: list[str | None]
-        if arguments.jobs:
-            jobs = await _named(client, arguments)
-            namespaces = [jobs[0].namespace]
-            await workloads.gather_jobs(reading, jobs, now=now)
-        else:
-            namespaces = await workloads.readable_namespaces(reading, arguments.namespace or [])
-            for namespace in namespaces:
-                await workloads.gather_namespace(reading, namespace, now=now)
-        await gather_cluster(reading, namespaces)
-        for namespace in await manager.find_namespaces(reading, arguments.manager_namespace, default=DEFAULT_NAMESPACE):
-            await _gather_manager(reading, redactor, namespace, token=token)
-
-
-async def _named(client: KubeClient, arguments: argparse.Namespace) -> list[Job]:
-    """Return the jobs that are named.
-
-    Raises:
-        Rejected: There is none of that name.
-    """
-    (namespace,) = arguments.namespace or [client.config.namespace or "default"]
-    return [await find_job(client, namespace, name) for name in dict.fromkeys(arguments.jobs)]
-
-
-async def _gather_manager(reading: Reading, redactor: Redactor, namespace: str, *, token: str) -> None:
-    found = await manager.gather_manager(reading, namespace)
-    effective = add_configuration(reading.bundle, redactor, f"manager/{namespace}", found.configuration)
-    if found.pods:
-        await manager.gather_pages(reading, namespace, found.pods, effective.configuration, token=token)
-    try:
-        framework = Framework(load_plugins())
-    except PluginInvalid as error:
-        reading.bundle.lacks(f"manager/{namespace}/doctor.json", str(error))
-        return
-    await gather_doctor(reading, effective, framework, namespace=namespace)
-
-
-async def _gather_embedded(bundle: Bundle, redactor: Redactor, directory: Path) -> None:
-    text = manager.gather_files(bundle, redactor, directory)
-    if text is None:
-        return
-    files = [ConfigurationFile("configuration", text)]
-    metrics = add_configuration(bundle, redactor, "embedded", files).configuration.metrics
-    if metrics.bind_address != OFF:
-        await manager.gather_metrics(bundle, metrics.bind_address, secure=metrics.secure_serving)

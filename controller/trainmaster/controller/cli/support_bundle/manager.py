@@ -10,12 +10,12 @@ import functools
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from trainmaster.controller.cli.config.text import KEY, held_files
 from trainmaster.controller.cli.doctor.facts import Unknown, find_managers
+from trainmaster.controller.cli.options import MANAGER_NAMESPACE
 from trainmaster.controller.cli.probes import DEPLOYMENTS, ENDPOINT_SLICES, SERVICE_ACCOUNTS, read_local, read_page
 from trainmaster.controller.cli.rbac import AS_DEPLOYED
 from trainmaster.controller.cli.support_bundle.bundle import LOG_LINES, Bundle, Reading, end_of_log
@@ -45,7 +45,7 @@ from trainmaster.controller.manager.roles import NAME
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import YamlError, load_yaml
 
-_LISTED: Final = (DEPLOYMENTS, SERVICES, ENDPOINT_SLICES, LEASES, CONFIGMAPS, EVENTS)
+_LISTED: Final = (DEPLOYMENTS, SERVICES, SERVICE_ACCOUNTS, ENDPOINT_SLICES, LEASES, CONFIGMAPS, EVENTS)
 
 _LOGS: Final = 20
 """Runs of containers whose logs are read."""
@@ -64,13 +64,12 @@ def add_configuration(
     if not files:
         bundle.lacks(f"{directory}/configuration.json", "no ConfigMap of the configuration was found")
         return deployed
+    _add_given(bundle, redactor, directory, files)
     try:
         effective = complete(decode_configuration(files))
     except ConfigurationInvalid as error:
         bundle.lacks(f"{directory}/configuration.json", f"it cannot be used: {error}")
-        _add_given(bundle, redactor, directory, files)
         return deployed
-    _add_given(bundle, redactor, directory, files)
     shown = {
         "inEffect": state.configuration(effective.configuration),
         "featureGates": dict(effective.features),
@@ -94,10 +93,11 @@ def _add_given(bundle: Bundle, redactor: Redactor, directory: str, files: Sequen
     bundle.add(f"{directory}/configuration.given.json", given)
 
 
-async def find_namespaces(reading: Reading, wanted: str | None, *, default: str) -> list[str]:
+async def find_namespaces(reading: Reading, wanted: str | None) -> list[str]:
     """Return the namespaces in which a manager is installed."""
     if wanted:
         return [wanted]
+    default = MANAGER_NAMESPACE
     try:
         managers = (await find_managers(reading.client)).value
     except (Unknown, KubeError) as error:
@@ -109,37 +109,28 @@ async def find_namespaces(reading: Reading, wanted: str | None, *, default: str)
     return found or [default]
 
 
-@dataclass(frozen=True, slots=True)
-class Installation:
-    """What was found of a manager."""
-
-    configuration: list[ConfigurationFile]
-    """Its configuration files."""
-
-    pods: list[JsonObject]
-
-
-async def gather_manager(reading: Reading, namespace: str) -> Installation:
-    """Gather what is in the namespace of a manager, and the logs of its pods."""
-    configuration: list[ConfigurationFile] = []
-    deployments: list[JsonObject] = []
-    for kind in _LISTED:
-        found, remark = await reading.list(kind, namespace)
-        if kind == DEPLOYMENTS:
-            deployments = [each for each in found if _is_manager(each)]
-        if kind == CONFIGMAPS:
-            configuration = next((held_files(each) for each in found if KEY in (each.get("data") or {})), [])
-        reading.bundle.add_objects(f"manager/{namespace}/{kind.name}.json", found, remark=remark)
-    account = await reading.get(SERVICE_ACCOUNTS, namespace, NAME)
-    if account is not None:
-        reading.bundle.add_objects(f"manager/{namespace}/{SERVICE_ACCOUNTS.name}.json", [account])
-    pods = [pod for deployment in deployments for pod in await _pods(reading, namespace, deployment)]
+async def gather_manager(
+    reading: Reading, redactor: Redactor, namespace: str, *, token: str = ""
+) -> EffectiveConfiguration:
+    """Gather what is in the namespace of a manager, and the logs and pages of its pods; returns its configuration."""
+    directory = f"manager/{namespace}"
+    found = {kind: await reading.add_listed(f"{directory}/{kind.name}.json", kind, namespace) for kind in _LISTED}
+    configuration = next((held_files(each) for each in found[CONFIGMAPS] if KEY in (each.get("data") or {})), [])
+    pods: list[JsonObject] = []
+    for deployment in filter(_is_manager, found[DEPLOYMENTS]):
+        labels = (deployment["spec"].get("selector") or {}).get("matchLabels") or {}
+        selector = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
+        path = f"{directory}/{PODS.name}.{deployment['metadata']['name']}.json"
+        pods += await reading.add_listed(path, PODS, namespace, labels=selector)
     logs = [log for pod in pods for log in _logs(pod)]
     for pod, container, previous in logs[:_LOGS]:
         await _add_log(reading, namespace, pod, container, previous=previous)
     if len(logs) > _LOGS:
         reading.bundle.lacks(f"{len(logs) - _LOGS} more logs in namespace {namespace}", f"{_LOGS} are read at most")
-    return Installation(configuration, pods)
+    effective = add_configuration(reading.bundle, redactor, directory, configuration)
+    if pods:
+        await gather_pages(reading, namespace, pods, effective.configuration, token=token)
+    return effective
 
 
 def _is_manager(deployment: JsonObject) -> bool:
@@ -149,16 +140,6 @@ def _is_manager(deployment: JsonObject) -> bool:
         labels.get("app.kubernetes.io/component") == "manager"
         and labels.get("app.kubernetes.io/name") in ("trainer", "kubeflow-trainer")
     )
-
-
-async def _pods(reading: Reading, namespace: str, deployment: JsonObject) -> list[JsonObject]:
-    """Gather the pods of a manager."""
-    labels = (deployment["spec"].get("selector") or {}).get("matchLabels") or {}
-    selector = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
-    pods, remark = await reading.list(PODS, namespace, labels=selector)
-    name = deployment["metadata"]["name"]
-    reading.bundle.add_objects(f"manager/{namespace}/{PODS.name}.{name}.json", pods, remark=remark)
-    return pods
 
 
 def _logs(pod: JsonObject) -> Iterator[tuple[str, str, bool]]:

@@ -20,6 +20,7 @@ from typing import Final, Self
 from trainmaster.controller.cli.cluster import manager_status
 from trainmaster.controller.cli.follow.job_informers import Reachability
 from trainmaster.controller.cli.jobs.lookup import Job
+from trainmaster.controller.cli.jobs.rows import jobs_of, owner_key
 from trainmaster.controller.cli.probes import MANAGER_LABELS, NODES
 from trainmaster.controller.cli.top.job_table import JobTable
 from trainmaster.controller.cli.top.managers import Managers, managers_of
@@ -34,8 +35,8 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import LEASES, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
-from trainmaster.runtime.api.constants import TRAINJOB_KIND, VOLCANO_POD_ANNOTATION
-from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL, OPERATOR_NAME_LABEL
+from trainmaster.runtime.api.constants import VOLCANO_POD_ANNOTATION
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 _OWNER: Final = "owner"
@@ -91,7 +92,7 @@ class ClusterInformers:
             informer.add_event_handler(partial(self._job_changed, kind))
         self._jobsets.add_event_handler(self._jobset_changed)
         for informer in self._pods.values():
-            informer.store.add_indexer(_OWNER, _owners)
+            informer.store.add_indexer(_OWNER, jobs_of)
             informer.add_event_handler(self._pod_changed)
 
         self._nodes = self._informer(NODES, None)
@@ -227,7 +228,7 @@ class ClusterInformers:
         self._mark(TRAINJOBS, delta.key)
 
     def _pod_changed(self, delta: Delta) -> None:
-        for owner in _owners(delta.new or delta.old or {}):
+        for owner in jobs_of(delta.new or delta.old or {}):
             word, _, key = owner.partition(" ")
             if word in self._kinds:
                 self._mark(self._kinds[word], key)
@@ -238,8 +239,7 @@ class ClusterInformers:
 
     def _pods_of(self, job: Job) -> list[JsonObject]:
         label = JOBSET_LABEL if job.is_trainjob else JOB_NAME_LABEL
-        owner = f"{job.kind.lower()} {job.namespace}/{job.name}"
-        return [pod for pod in self._pods[label].store.by_index(_OWNER, owner) if is_own(pod, job)]
+        return [pod for pod in self._pods[label].store.by_index(_OWNER, owner_key(job)) if is_own(pod, job)]
 
     # Nodes
 
@@ -273,16 +273,6 @@ class ClusterInformers:
             self._on_change()
             await asyncio.sleep(_ASK_EVERY)
         self._embedded_read.set()
-
-
-def _owners(pod: JsonObject) -> list[str]:
-    """Return the job that a pod is of, by its labels: kind, namespace and name."""
-    metadata = pod.get("metadata") or {}
-    labels = metadata.get("labels") or {}
-    if JOBSET_LABEL in labels:
-        return [f"{TRAINJOB_KIND.lower()} {metadata['namespace']}/{labels[JOBSET_LABEL]}"]
-    controller = str(labels.get(OPERATOR_NAME_LABEL) or "").removesuffix("-controller")
-    return [f"{controller} {metadata['namespace']}/{labels[JOB_NAME_LABEL]}"] if JOB_NAME_LABEL in labels else []
 
 
 def _without_noise(pod: JsonObject) -> JsonObject:

@@ -80,7 +80,7 @@ def _job(job: TopJob, now: datetime) -> JsonObject:
         "wantedNodes": row.wanted,
         "restarts": row.restarts,
         "created": row.created,
-        "started": row.started,
+        "started": row.began,
         "ended": row.ended,
         "progressPercentage": None if progress is None else progress.percentage,
         "estimatedRemainingSeconds": None if progress is None else progress.remaining_seconds,

@@ -21,6 +21,7 @@ from trainmaster.controller.explain.findings import (
     parse_time,
     reference_to,
 )
+from trainmaster.controller.explain.state import PATIENCE
 from trainmaster.controller.explain.view import JobView, WhyUnread, condition_since
 from trainmaster.controller.job_fields import true_conditions
 from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED
@@ -28,9 +29,6 @@ from trainmaster.runtime.jsontree import JsonObject
 
 LEASE: Final = "trainer.kubeflow.org"
 """For which managers compete, unless their configuration names another one."""
-
-PATIENCE: Final = timedelta(seconds=30)
-"""How long a controller may take before it is thought to be away."""
 
 _JOBSETS: Final = "jobsets.jobset.x-k8s.io"
 _SKEW: Final = 2
@@ -137,6 +135,8 @@ def _neglected(view: JobView) -> Evidence | None:
         if view.jobsets is None or BLOCKED in view.conditions:
             return None
         for jobset in view.jobsets:
+            if jobset["metadata"].get("deletionTimestamp"):
+                continue  # a new one takes its place
             for name, condition in true_conditions(jobset).items():
                 since = condition_since(condition)
                 if name in (JOBSET_COMPLETED, JOBSET_FAILED) and _is_old(since, view.now):

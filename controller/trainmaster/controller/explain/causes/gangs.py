@@ -19,7 +19,12 @@ from trainmaster.controller.explain.pods import (
 )
 from trainmaster.controller.explain.view import JobView, condition_since, kubectl
 from trainmaster.controller.job_fields import true_conditions
-from trainmaster.runtime.api.constants import COSCHEDULING_POD_LABEL, VOLCANO_API_VERSION, VOLCANO_POD_ANNOTATION
+from trainmaster.runtime.api.constants import (
+    COSCHEDULING_API_VERSION,
+    COSCHEDULING_POD_LABEL,
+    VOLCANO_API_VERSION,
+    VOLCANO_POD_ANNOTATION,
+)
 from trainmaster.runtime.jsontree import JsonObject
 
 _UNSCHEDULABLE: Final = "Unschedulable"
@@ -142,7 +147,8 @@ def _words_of_scheduler(pods: Sequence[JsonObject]) -> Iterator[Evidence]:
 
 
 def _advice(view: JobView, group: JsonObject, lacks_pods: bool) -> tuple[str, ...]:
-    resource = "podgroups.scheduling.volcano.sh" if group.get("apiVersion") == VOLCANO_API_VERSION else "podgroups"
+    api_group = str(group.get("apiVersion") or COSCHEDULING_API_VERSION).partition("/")[0]
+    resource = f"podgroups.{api_group}"  # those of Volcano and of the scheduler plugins have one name
     look = f"see the group: {kubectl(view, 'describe', resource, group['metadata']['name'])}"
     if lacks_pods:
         of_jobs = ("describe", "jobs", "-l", f"jobset.sigs.k8s.io/jobset-name={view.name}")

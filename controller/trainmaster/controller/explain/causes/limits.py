@@ -100,7 +100,11 @@ def backoff_limit_exceeded(view: JobView) -> Iterator[Finding]:
     if told_by_job or not evidence:
         evidence.append(Evidence(view.reference, words, since))
     where = "backoffLimit of the Jobs or failurePolicy.maxRestarts in the runtime"
-    if not view.is_trainjob:
+    if view.is_made_by_run:
+        where = "--retries of trainmaster run"
+    elif view.status.get("resilience"):
+        where = "maxRestarts of its resilience policy"
+    elif not view.is_trainjob:
         where = "spec.runPolicy.backoffLimit, or choose a restartPolicy that restarts"
     advice = (
         "see why it failed each time; the limit is not the reason",

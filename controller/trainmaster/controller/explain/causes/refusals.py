@@ -282,6 +282,7 @@ def _advice(view: JobView, cause: Cause, message: str) -> tuple[str, ...]:
         name = (found["quota"] or found["failed"]) if found else ""
         if missing := _UNSPECIFIED.search(message):
             where = "spec.trainer.resourcesPerNode, or the runtime" if view.is_trainjob else "its pod templates"
+            where = "--cpus, --memory, --memory-limit and --gpus of trainmaster run" if view.is_made_by_run else where
             return (
                 f"say how much it needs: the quota counts {missing[1]}, which its containers do not name ({where})",
                 "or let a LimitRange of the namespace name a default",

@@ -150,10 +150,15 @@ class KubeClient(RestClient):
         *,
         uid: str | None = None,
         resource_version: str | None = None,
+        foreground: bool = False,
     ) -> JsonObject:
-        """Delete an object, if it is still the one of that UID and resource version; returns it or a `Status`."""
+        """Delete an object, if it is still the one of that UID and resource version; returns it or a `Status`.
+
+        In the foreground it stays until all that it owns is gone.
+        """
         preconditions = _params(uid=uid, resourceVersion=resource_version)
-        body: JsonObject = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        policy = "Foreground" if foreground else "Background"
+        body: JsonObject = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy}
         if preconditions:
             body["preconditions"] = preconditions
         path = resource.path(namespace, name)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar, final
 
@@ -40,7 +41,14 @@ from trainmaster.controller.reconciling.trainjobs.observe import (
     observe,
     with_live_runtime,
 )
-from trainmaster.controller.reconciling.trainjobs.plan import Plan, may_serve, plan, seconds_to_deadline, time_to_live
+from trainmaster.controller.reconciling.trainjobs.plan import (
+    Plan,
+    may_serve,
+    plan,
+    replacement,
+    seconds_to_deadline,
+    time_to_live,
+)
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import (
     RETRY_INTERVAL,
     SkippedPlugins,
@@ -50,6 +58,7 @@ from trainmaster.controller.reconciling.trainjobs.plugin_failures import (
 from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
 from trainmaster.controller.reconciling.write_backoff import digest
 from trainmaster.controller.reconciling.writes import GroupVersionKind, JobEvent
+from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.runtime.api import TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
 from trainmaster.runtime.framework import Framework, PluginFailed
@@ -79,6 +88,7 @@ class TrainJobDecider:
         clock: The time.
         deleted_workloads: The last states of workloads that are gone.
         diagnosis: Knows why TrainJobs wait or fail.
+        resilience: Knows what their resilience policies ask for.
         planner: Where plans of large TrainJobs are made; by default in the threads of the event loop.
         plugin_threads: Where plans and status reports are made, if plugins of others take part.
     """
@@ -95,6 +105,7 @@ class TrainJobDecider:
         clock: Clock,
         deleted_workloads: DeletedWorkloads,
         diagnosis: Diagnosis,
+        resilience: Resilience,
         planner: Executor | None = None,
         plugin_threads: PluginThreads | None = None,
     ) -> None:
@@ -105,6 +116,7 @@ class TrainJobDecider:
         self._clock = clock
         self._deleted_workloads = deleted_workloads
         self._diagnosis = diagnosis
+        self._resilience = resilience
         self._planner = planner
         self._plugin_threads = plugin_threads
         self._snapshot_digests: dict[str, tuple[str, str]] = {}
@@ -159,14 +171,28 @@ class TrainJobDecider:
         """Decide what to write and when to look again."""
         job = observed.job
         report, report_problem = await self._report(observed)
+        verdict = None
+        if observed.jobset is not None and not job.is_finished:
+            verdict = self._resilience.judge(key, observed.raw, observed.jobset)
+        if verdict is not None and verdict.hides_end and report is not None:
+            report = replace(report, conditions=[])
         findings = self._findings(key, observed, report)
-        if findings.held_for is not None:
-            return Plan(held_for=findings.held_for)
+        held_for = findings.held_for if verdict is None or verdict.held_for is None else verdict.held_for
+        if held_for is not None:
+            return Plan(held_for=held_for)
         # Nothing is built for a job that ends with this reconcile, and no deadline can overtake it.
         ends = report is not None and finished(report.conditions) and not job.is_finished
         to_deadline = None if ends else seconds_to_deadline(job, self._clock.now())
         exceeded = to_deadline is not None and to_deadline <= 0
-        planned = Plan() if ends else await self._plan(key, observed, exceeded)
+        fails = exceeded or (verdict is not None and verdict.failure is not None)
+        if verdict is not None and verdict.replaces:
+            planned = replacement(observed)
+        else:
+            planned = Plan() if ends else await self._plan(key, observed, fails)
+        if verdict is not None:
+            planned.verdict = verdict
+            planned.status_events += [JobEvent(reason, note, "Warning") for reason, note in verdict.events]
+            planned.look_again(verdict.due)
         planned.report, planned.findings, planned.deadline_exceeded = report, findings, exceeded
         planned.unsupported_runtime = unsupported_runtime(job.spec.runtime_ref)
         planned.problem = planned.problem or report_problem
@@ -176,17 +202,17 @@ class TrainJobDecider:
             self._snapshot_digests[key] = job.metadata.uid, planned.snapshot_digest
         retry = RETRY_INTERVAL if planned.skipped or is_for_plugin(planned.problem) else None
         planned.look_again(None if exceeded else to_deadline, retry)
-        if ends or (not job.is_finished and (exceeded or planned.unsupported_runtime)):
+        if ends or (not job.is_finished and (fails or planned.unsupported_runtime)):
             made, ttl = self._lasting_plans.get(key, (None, None))
             planned.look_again(ttl if made == _digest(observed.raw) else time_to_live(observed))
         return planned
 
-    async def _plan(self, key: str, observed: Observed, exceeded: bool) -> Plan:
-        made = self._lasting_plans.get(key) if not exceeded and not observed.job.is_finished else None
+    async def _plan(self, key: str, observed: Observed, fails: bool) -> Plan:
+        made = self._lasting_plans.get(key) if not fails and not observed.job.is_finished else None
         if made is not None and _runs(observed) and made[0] == _digest(observed.raw):
             return Plan(skipped=())
         self.forget_plan(key)
-        decide = partial(plan, observed, self._framework, deadline_exceeded=exceeded, now=self._clock.now())
+        decide = partial(plan, observed, self._framework, fails=fails, now=self._clock.now())
         if self._plugin_threads is not None:
             try:
                 return await self._plugin_threads.run(decide)
@@ -244,6 +270,7 @@ class TrainJobDecider:
         """Drop everything about a key."""
         self._skipped_plugins.forget(key)
         self._diagnosis.forget(key)
+        self._resilience.forget(key)
         self.forget_plan(key)
         self._snapshot_digests.pop(key, None)
 

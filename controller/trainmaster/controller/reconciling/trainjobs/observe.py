@@ -157,10 +157,13 @@ def observe(
     if runtime is not None and _UNREADABLE in runtime:
         raise ObjectUnreadable(orjson.loads(runtime))
     workloads = {identity_of(each): each for each in listers.workloads(job)}
+    replaced = job.status.resilience.replaced_job_set if job.status.resilience else None
     gone = [
         each
         for each in deleted_workloads
-        if identity_of(each.state) not in workloads and is_controlled_by(each.state, job)
+        if identity_of(each.state) not in workloads
+        and is_controlled_by(each.state, job)
+        and not (replaced and each.state["metadata"]["uid"] == replaced)
     ]
     return Observed(
         job=job,

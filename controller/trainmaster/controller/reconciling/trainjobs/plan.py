@@ -2,7 +2,7 @@
 
 Rules:
 - Nothing is written for a TrainJob that is being deleted, finished, or managed by another controller, with one
-  exception: the workload of a job that exceeded its deadline is deleted until it is gone.
+  exception: the workload of a job that the manager ended, as at its deadline, is deleted until it is gone.
 - A finished TrainJob that has outlived its time to live is deleted itself.
 - The snapshot of the runtime comes first, so that everything after it is built from what was frozen.
 - An object of the same name that belongs to somebody else is never touched: owners are compared by UID (E-5). Names
@@ -34,12 +34,14 @@ from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import blocking
 from trainmaster.controller.reconciling.writes import Apply, Decision, name_taken
+from trainmaster.controller.resilience.ledger import Verdict
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import (
     DEADLINE_EXCEEDED_REASON,
     FAILED,
     FINAL_CONDITIONS,
     GROUP,
+    POLICY_REASONS,
     SUSPENDED,
     TRAINING_RUNTIME_KIND,
 )
@@ -74,6 +76,9 @@ class Plan(Decision):
     findings: Findings = NOTHING
     """What was found of why it fails or waits."""
 
+    verdict: Verdict | None = None
+    """What its resilience policy has done; None if it has none."""
+
     deadline_exceeded: bool = False
     unsupported_runtime: str | None = None
     """The kind and group that `runtimeRef` names, if nobody serves it."""
@@ -97,16 +102,15 @@ class Plan(Decision):
     """Failures of plugins without which it was planned; None: it was not resolved."""
 
 
-def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, now: datetime) -> Plan:
-    """Decide what to write for one TrainJob.
+def plan(observed: Observed, framework: Framework, *, fails: bool, now: datetime) -> Plan:
+    """Decide what to write for one TrainJob; `fails` tells whether the manager ends it.
 
     Raises:
         ObjectUnreadable: Its snapshot exists but cannot be read.
     """
     job = observed.job
-    if deadline_exceeded or job.is_finished:
-        by_deadline = deadline_exceeded or _failed_by_deadline(job)
-        deletes = _leftover_workloads(observed) if by_deadline else []
+    if fails or job.is_finished:
+        deletes = _leftover_workloads(observed) if fails or _failed_by_manager(job) else []
         conditions = (observed.raw.get("status") or {}).get("conditions") or ()
         return Plan(deletes=deletes, expires_in=_seconds_to_expiry(conditions, time_to_live(observed), now))
     if unsupported_runtime(job.spec.runtime_ref) is not None:
@@ -235,7 +239,8 @@ def _note_lack_of_jobs(resolution: Resolution, observed: Observed, planned: Plan
 
 def _end_unseen(objects: Iterable[Desired], observed: Observed) -> Problem | None:
     """Tell whether a workload of a TrainJob that ran is gone, perhaps because it had ended, and nobody knows."""
-    if not _was_running(observed.job):
+    resilience = observed.job.status.resilience
+    if not _was_running(observed.job) or (resilience is not None and resilience.replaced_job_set):
         return None
     for desired in objects:
         _, kind, name = desired.identity
@@ -277,9 +282,14 @@ def _was_running(job: TrainJob) -> bool:
     return any(each.active or each.ready or each.succeeded or each.failed for each in job.status.jobs_status)
 
 
-def _failed_by_deadline(job: TrainJob) -> bool:
+def _failed_by_manager(job: TrainJob) -> bool:
     failed = job.status.condition(FAILED)
-    return failed is not None and failed.is_true and failed.reason == DEADLINE_EXCEEDED_REASON
+    return failed is not None and failed.is_true and failed.reason in (DEADLINE_EXCEEDED_REASON, *POLICY_REASONS)
+
+
+def replacement(observed: Observed) -> Plan:
+    """Plan that the workload makes place for a new one, with all its pods."""
+    return Plan(deletes=_leftover_workloads(observed), status_first=True, waits_for_dependents=True, waiting=True)
 
 
 def _leftover_workloads(observed: Observed) -> list[JsonObject]:

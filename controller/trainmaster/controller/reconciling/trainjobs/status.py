@@ -26,6 +26,7 @@ from trainmaster.controller.job_fields import PRECEDENCE, number
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.plan import Plan
+from trainmaster.controller.resilience.ledger import Verdict
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
     COMPLETE,
@@ -71,6 +72,8 @@ def next_status(
     if not finished(conditions):
         if decided.deadline_exceeded:
             _fail(conditions, DEADLINE_EXCEEDED_REASON, DEADLINE_EXCEEDED_MESSAGE, now=now)
+        elif decided.verdict is not None and decided.verdict.failure is not None:
+            _fail(conditions, *decided.verdict.failure, now=now)
         elif decided.unsupported_runtime:
             _fail(
                 conditions, RUNTIME_NOT_SUPPORTED_REASON, f"unsupported runtime: {decided.unsupported_runtime}", now=now
@@ -81,7 +84,9 @@ def next_status(
     _set_or_remove(conditions, PLUGIN_SKIPPED, skipped, now=now)
     _lead_with_what_matters(conditions)
     _put(following, "conditions", conditions)
-    if following != status and (restarts := _restarts(status, first_failures)):
+    if decided.verdict is not None and ("resilience" in status or following != status):
+        following["resilience"] = decided.verdict.status  # by itself it is begun with the next write
+    if following != status and (restarts := _restarts(status, first_failures, decided.verdict)):
         following["restarts"] = restarts  # by itself it is not worth a write: where it is not stored that had no end
     if finished(conditions):
         following.pop(_DIGEST, None)  # nothing is built any more
@@ -96,9 +101,11 @@ def only_counters(old: JsonObject, new: JsonObject) -> bool:
     return changed - {_DIGEST} == {"jobsStatus"}
 
 
-def _restarts(status: JsonObject, failures: FirstFailures | None) -> int:
+def _restarts(status: JsonObject, failures: FirstFailures | None, verdict: Verdict | None) -> int:
     """Return how often the training was started again; after the last failure as well, if that was overcome."""
     stored = number(status.get("restarts"))
+    if verdict is not None:
+        return verdict.restarts
     if failures is None or not failures.told:
         return stored
     told = restarts_of((), "\n".join(each.text for each in failures.told))

@@ -3,7 +3,8 @@
 - Each line carries the time it was read and whether it is full (F) or a part of one (P).
 - A line that is drawn over, as progress bars are, is written in parts as it comes: its end may be hours away.
 - A log never takes more than its limit: at half of it the file is set aside as `<name>.1`, in place of what was set
-  aside before, and `<name>.dropped` tells how many bytes that were. The newest output is always there.
+  aside before, and `<name>.dropped` tells how many bytes of output were in all of these. The newest output is always
+  there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ ROTATED = ".1"
 """What is added to the name of a log that was set aside."""
 
 DROPPED = ".dropped"
-"""What is added to the name of a log for the file that has the number of bytes that it lacks at its beginning."""
+"""What is added to the name of a log for the file that has the number of bytes of output, without the times of lines,
+that it lacks at its beginning.
+"""
 
 
 class LogFile:
@@ -30,6 +33,12 @@ class LogFile:
         self._half = limit // 2
         self._file = self._open(path)
         self._size = 0
+        self._output = 0
+        """How many bytes of the file are output."""
+
+        self._set_aside = 0
+        """And of that which was set aside."""
+
         self._dropped = 0
         self._cut = False
         """Whether the file ends in the middle of a line."""
@@ -41,6 +50,7 @@ class LogFile:
     def feed(self, data: bytes) -> None:
         """Append output; an unfinished last line waits for its end, unless it is drawn over."""
         *lines, self._rest = (self._rest + data).split(b"\n")
+        output = sum(map(len, lines)) + len(lines)
         now = stamp()
         records: list[bytes] = []
         for line in lines:
@@ -52,22 +62,24 @@ class LogFile:
         while len(self._rest) > LONGEST_LINE:
             records += (now, b" P ", self._rest[:LONGEST_LINE], b"\n")
             self._rest = self._rest[LONGEST_LINE:]
+            output += LONGEST_LINE
         self._is_drawn_over = b"\r" in self._rest or (self._is_drawn_over and not lines)
         if self._rest and self._is_drawn_over:
             records += (now, b" P ", self._rest, b"\n")
+            output += len(self._rest)
             self._rest = b""
-        self._write(b"".join(records))
+        self._write(b"".join(records), output)
 
     def finish(self) -> None:
         """Write what is left of an unfinished line and close the file."""
         if self._rest:
-            self._write(stamp() + b" P " + self._rest + b"\n")
+            self._write(stamp() + b" P " + self._rest + b"\n", len(self._rest))
         os.close(self._file)
 
     def _open(self, path: str) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, output: int) -> None:
         # A full disk loses output, as it does on a real node; it must not stop the container.
         with contextlib.suppress(OSError):
             if self._half and self._size and self._size + len(data) > self._half:
@@ -75,6 +87,7 @@ class LogFile:
             if self._cut:
                 data = b"\n" + data
             self._size += len(data)
+            self._output += output
             while data:
                 written = os.write(self._file, data)
                 self._cut = data[written - 1 : written] != b"\n"
@@ -84,14 +97,15 @@ class LogFile:
         # The new file first: what a full disk does not let happen must not happen by half.
         fresh = self._open(self._path + ".new")
         with contextlib.suppress(OSError):
-            self._dropped += os.stat(self._path + ROTATED).st_size  # noqa: PTH116 - as below
-            with open(self._path + DROPPED, "wb") as note:  # noqa: PTH123
-                note.write(b"%d" % self._dropped)
+            self._dropped += self._set_aside
+            if self._dropped:
+                with open(self._path + DROPPED, "wb") as note:  # noqa: PTH123 - as below
+                    note.write(b"%d" % self._dropped)
         os.rename(self._path, self._path + ROTATED)  # noqa: PTH104 - pathlib would double the start-up time
         os.rename(self._path + ".new", self._path)  # noqa: PTH104
         os.close(self._file)
         self._file = fresh
-        self._size = 0
+        self._size, self._set_aside, self._output = 0, self._output, 0
         self._cut = False
 
 

@@ -16,6 +16,7 @@ from trainmaster.controller.cli.run.script.options import Options, ProgramError
 from trainmaster.controller.cli.run.script.prepare import find_runtime
 from trainmaster.controller.cli.run.script.program import Program
 from trainmaster.controller.cli.run.script.trainjob import Runtime, copied, job_name, mounted
+from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
 from trainmaster.runtime.jsontree import JsonObject
@@ -29,6 +30,7 @@ def trainer(*, torchrun: bool = True, **options: Any) -> JsonObject:
     checked = check_schema(job)
     assert checked is not None
     assert not checked[1]
+    assert JobFields(job).is_made_by_run
     found: JsonObject = job["spec"]["trainer"]
     return found
 
@@ -150,6 +152,25 @@ async def test_what_is_imported_decides() -> None:
         assert found == Runtime(kind="ClusterTrainingRuntime", name=name, torchrun=torchrun)
         launcher = "torchrun" if torchrun else "python"
         assert told.startswith(f"train.py: {launcher} on 2 nodes, runtime {name} (it imports ")
+
+
+@pytest.mark.parametrize("said", ["resiliencePolicy", "failurePolicy", None])
+@pytest.mark.parametrize("retries", [None, 0, 3])
+async def test_a_runtime_that_says_what_follows_a_failure_is_overridden_only_if_asked(
+    client: KubeClient, tmp_path: Path, said: str | None, retries: int | None
+) -> None:
+    obj = runtime("resilient", {})
+    if said is not None:
+        holder = obj["spec"] if said == "resiliencePolicy" else obj["spec"]["template"]["spec"]
+        holder[said] = {"maxRestarts": 2}
+    await client.create(CLUSTER_TRAINING_RUNTIMES, obj)
+    found, _ = await find(client, runtime="resilient")
+    program = Program(title="train.py", name="train", entry=("train.py",), directory=tmp_path, imports=Imports())
+    files = collect_files(tmp_path, needed=(), made={"train.py": "pass\n"})
+    *_, job = copied(program, Options(env={}, retries=retries), "a-job", found, files)
+    annotation = {"trainmaster.dev/resilience-policy": f'{{"maxRestarts":{retries or 0}}}'}
+    expected = None if said is not None and retries is None else annotation
+    assert job["metadata"].get("annotations") == expected
 
 
 async def test_a_runtime_of_ones_own_is_taken_as_it_is_unless_it_has_a_launcher(client: KubeClient) -> None:

@@ -10,6 +10,7 @@ from support.pod_views import THEN, ended, event, pod, view
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.containers import failed_containers
 from trainmaster.controller.explain.findings import Certainty, Finding
+from trainmaster.controller.job_fields import MADE_BY_RUN
 from trainmaster.runtime.jsontree import JsonObject
 
 LIMITED = {"containers": [{"name": "node", "image": "i", "resources": {"limits": {"memory": "2Gi"}}}]}
@@ -54,6 +55,27 @@ def test_a_program_that_is_not_there(exit_code: int, reason: str) -> None:
     finding = only(failed(0, exit_code, 'exec: "torchrum": executable file not found in $PATH', reason=reason))
     assert finding.cause is Cause.CONTAINER_FAILED
     assert "trainer.command" in finding.what_next[0]
+    needs = event("Pod", "t-node-0-0", "RuntimeIncomplete", "it needs torchrun: python -m pip install torch")
+    finding = only(failed(0, exit_code, 'exec: "torchrun": not found', reason=reason), events=[needs])
+    assert finding.what_next == ["it needs torchrun: python -m pip install torch"]
+
+
+def test_what_is_advised_of_a_job_that_run_has_made_are_options() -> None:
+    made = {**view().object, "metadata": {**view().metadata, "labels": MADE_BY_RUN}}
+    finding = only(failed(0, 137, reason="OOMKilled", spec=LIMITED), job=made)
+    assert finding.what_next[0].startswith(
+        "raise the limit of memory (--memory-limit of trainmaster run): it is 2Gi, 4Gi"
+    )
+    finding = only(failed(0, 127), job=made)
+    assert finding.what_next[0].endswith("what trainmaster run was given to run, and its --image")
+
+
+def test_a_module_that_is_missing_has_one_remedy_where_the_command_is_known() -> None:
+    missing = failed(0, 1, "Traceback (most recent call last):\nModuleNotFoundError: No module named 'einops'")
+    (advice,) = only(missing, installation="pip install einops").what_next
+    remedy = "correct the name einops, or install the package that has it"
+    assert advice == f"{remedy} for the Python of this cluster: pip install einops"
+    assert only(missing).what_next[0].startswith(remedy)
 
 
 @pytest.mark.parametrize(
@@ -218,6 +240,7 @@ def test_a_rank_that_lost_another_one_of_which_no_failure_is_known_is_no_cause()
     barrier = "W1128 21:50:48.123000 7 torch/distributed/elastic/agent/server/api.py:704] Got termination signal: 15"
     said = {("t-node-0-1", "node"): ["rank 1 leaves", barrier]}
     succeeded, stopped = pod(1, phase="Succeeded", **ended(0)), failed(1, 1, f"rank 1 leaves\n{barrier}")
+    stopped["metadata"]["deletionTimestamp"] = "2026-11-23T11:49:59Z"
     for gone, logs in ((succeeded, {}), (stopped, {}), (pod(1, phase="Running"), said)):
         finding = only(failed(0, 1, LOST), former_pods=[gone], logs=logs)
         assert finding.evidence[-1].text == "rank 1 had ended with exit code 0, while rank 0 still went on"
@@ -240,6 +263,22 @@ def test_of_a_place_that_was_taken_anew_the_last_pod_counts() -> None:
         "rank 0: container node failed with exit code 1, restart 1",
         "it said last: ValueError: the real bug",
     ]
+
+
+def test_a_run_that_was_stopped_when_the_job_failed_has_overcome_nothing() -> None:
+    """The backoff limit deletes a pod whose container runs again; an embedded cluster still tells of it."""
+    gone = pod(phase="Running", containerStatuses=[{
+        "name": "node", "restartCount": 1, "state": {"running": {"startedAt": THEN}},
+        "lastState": {"terminated": {"exitCode": 7, "reason": "Error", "message": "oh no", "finishedAt": THEN}},
+    }])  # fmt: skip
+    gone["metadata"]["deletionTimestamp"] = THEN
+    finding = only(former_pods=[gone], conditions=[{"type": "Failed", "status": "True"}])
+    assert [each.text for each in finding.evidence] == [
+        "rank 0: container node failed with exit code 7",
+        "it said last: oh no",
+    ]
+    assert finding.what_next == ["read its log: trainmaster logs t --previous -n ns"]
+    assert not list(failed_containers(view(gone)))
 
 
 def test_a_pod_that_a_node_refuses_tells_why_its_container_could_not_be_started() -> None:

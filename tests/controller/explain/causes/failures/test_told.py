@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from support.pod_views import view
+from support.pod_views import pod, view
 
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.told import told_by_manager
+
+ALL = "trainmaster logs t --all -n ns"
 
 
 def test_an_init_container_is_known_by_the_jobset() -> None:
@@ -29,6 +31,7 @@ def test_where_the_log_is_depends_on_whether_the_pods_are_gone() -> None:
         ({}, f"{gone}: trainmaster restart t -n ns"),
         ({"pods": None}, "read its log: trainmaster logs t -n ns"),
         ({"is_deleted": True}, gone),
+        ({"former_pods": [pod(1)]}, f"read its log (of an earlier attempt with --attempt N): {ALL}"),
     ):
         (finding,) = told_by_manager(replace(view(conditions=[told]), **known))
         assert (finding.cause, finding.what_next) == (Cause.CONTAINER_FAILED, [what_next])

@@ -11,6 +11,7 @@ from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.pods.disruptions import disruptions
 from trainmaster.controller.explain.causes.pods.scheduling import unschedulable
 from trainmaster.controller.explain.findings import Certainty, Finding
+from trainmaster.controller.job_fields import MADE_BY_RUN
 from trainmaster.runtime.jsontree import JsonObject
 
 TAIL = " preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
@@ -36,7 +37,7 @@ def test_how_much_is_missing_on_the_largest_node() -> None:
         "it is the largest node and has 4 of cpu: 2 too little for a pod",
     ]
     assert finding.what_next == [
-        "ask for at most 4 of cpu for each pod (spec.trainer.resourcesPerNode), or add larger nodes"
+        "ask for at most 2 of cpu for each of its 4 pods (spec.trainer.resourcesPerNode), or add larger nodes"
     ]
     # A resource that others use.
     finding = found(asking("memory", "12Gi"), "0/1 nodes are available: 1 Insufficient memory.", node())
@@ -47,8 +48,26 @@ def test_how_much_is_missing_on_the_largest_node() -> None:
     # A job that is wider than the cluster waits for nobody.
     message = "0/1 nodes are available: 1 Insufficient cpu."
     finding = found(asking("cpu", "3"), message, node(), pods=3)
-    assert finding.evidence[1].text == "its 3 pods together ask for 9 of cpu, and all nodes together have 4"
-    assert finding.what_next[0].startswith("take fewer nodes for the job, ask for less cpu for each")
+    assert finding.evidence[1].text == (
+        "its 3 pods ask for 3 of cpu each; all nodes together have 4, room for 1 of them"
+    )
+    assert finding.what_next == [
+        (
+            "take at most 1 node for the job (spec.trainer.numNodes), ask for at most 1333m of cpu for each of its 3 "
+            "pods (spec.trainer.resourcesPerNode), or add nodes to the cluster"
+        )
+    ]
+    # Of a job that `run` made, nobody has written the fields.
+    made = {**view().object, "metadata": {**view().metadata, "labels": MADE_BY_RUN}}
+    waiting = [pod(rank, spec=asking("cpu", "3"), **unscheduled(message)) for rank in range(3)]
+    (finding,) = unschedulable(view(*waiting, nodes=[node()], job=made))
+    assert "for the job (--nodes of trainmaster run), ask for" in finding.what_next[0]
+    assert "of its 3 pods (--cpus of trainmaster run), or" in finding.what_next[0]
+    # What is left on one node is of no use to a pod that would take a part of it from another one.
+    finding = found(asking("cpu", "3"), message, node(), node("n2"), pods=3)
+    assert "ask for at most 2 of cpu for each of its 3 pods" in finding.what_next[0]
+    finding = found(asking("memory", "9Gi"), "0/1 nodes are available: 1 Insufficient memory.", node(), pods=2)
+    assert "ask for at most 8Gi of memory for each of its 2 pods" in finding.what_next[0]
     # The label that no node has.
     message = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
     finding = found({"containers": [], "nodeSelector": {"gpu": "a100"}}, message, node(labels={"gpu": "t4"}))
@@ -77,7 +96,6 @@ def test_taints_are_named_also_where_the_scheduler_does_not(words: str) -> None:
 
 
 def test_the_words_of_the_scheduler_stay_without_nodes_and_where_only_an_event_has_them() -> None:
-    # Without nodes the words of the scheduler stay.
     message = "0/3 nodes are available: 3 Insufficient cpu."
     (finding,) = unschedulable(view(pod(spec=asking("cpu", "9"), **unscheduled(message))))
     assert [each.text for each in finding.evidence] == [f"rank 0: {message}"]
@@ -198,6 +216,9 @@ def test_pressure_on_a_node_and_a_node_that_does_not_answer_are_named() -> None:
         "n2",
         "it is not ready: NodeStatusUnknown: Kubelet stopped posting node status.",
     )
+    # An embedded cluster tells of pods that are gone.
+    gone = pod(phase="Running", **target("EvictionByEvictionAPI", "Eviction API: evicting"))
+    assert taken_away(former_pods=[gone]).cause is Cause.EVICTED
     # What ended by itself was not taken away.
     assert not list(disruptions(view(pod(phase="Failed", **ended(1)), pod(1, phase="Running"), nodes=[node()])))
 

@@ -157,7 +157,6 @@ def jobset(nodes: int) -> JsonObject:
 
 
 def test_ranks_that_disagree_with_each_other_or_with_the_number_of_pods() -> None:
-    # Ranks that disagree.
     pods = [told(0, WORLD_SIZE="4"), told(1, WORLD_SIZE="4"), told(2, WORLD_SIZE="2")]
     (finding,) = world_size_mismatch(view(*pods))
     assert finding.cause is Cause.WORLD_SIZE_MISMATCH

@@ -208,25 +208,25 @@ def test_what_is_no_answer_is_refused(wire: bytes) -> None:
         receive([wire])
 
 
-def test_blanks_around_a_transfer_coding_are_none_of_it() -> None:
-    got = receive([b"HTTP/1.1 200 OK\r\nTransfer-Encoding:  chunked \r\n\r\n2\r\nok\r\n0\r\n\r\n"])
-    assert (got.complete, got.reusable, got.body) == (True, True, b"ok")
+@pytest.mark.parametrize(
+    ("wire", "bodiless", "reusable", "body"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding:  chunked \r\n\r\n2\r\nok\r\n0\r\n\r\n", False, True, b"ok"),
+        (b"HTTP/1.1 204 x\r\nContent-Length: 5\r\n\r\n", False, True, b""),
+        (b"HTTP/1.1 304 x\r\nContent-Length: 5\r\n\r\n", False, True, b""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", True, True, b""),  # to a HEAD
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", False, False, b""),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: Keep-Alive\r\n\r\n", False, True, b""),
+    ],
+)
+def test_where_an_answer_ends(wire: bytes, *, bodiless: bool, reusable: bool, body: bytes) -> None:
+    got = receive([wire], bodiless=bodiless)
+    assert (got.complete, got.reusable, got.body) == (True, reusable, body)
 
 
 def test_headers_that_are_not_utf_8_can_be_printed() -> None:
     got = receive([b"HTTP/1.1 302 x\r\nContent-Length: 0\r\nLocation: /\xff\r\n\r\n"])
     assert got.headers["Location"] == "/\ufffd"
-
-
-@pytest.mark.parametrize("status", [204, 304])
-def test_answers_without_a_body(status: int) -> None:
-    got = receive([b"HTTP/1.1 %d x\r\nContent-Length: 5\r\n\r\n" % status])
-    assert (got.complete, got.reusable, got.body) == (True, True, b"")
-
-
-def test_an_answer_to_a_head_has_no_body_whatever_its_length() -> None:
-    got = receive([b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"], bodiless=True)
-    assert (got.complete, got.reusable, got.headers["content-length"], got.body) == (True, True, "5", b"")
 
 
 @pytest.mark.parametrize(
@@ -251,13 +251,6 @@ def test_surplus_that_is_read_later_than_the_answer_ends_the_use_of_a_connection
     size = 2**18 - len(head % 0)
     got = receive([head % size + bytes(size) + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])
     assert (len(got.body), got.complete, got.reusable) == (size, True, False)
-
-
-def test_http_1_0_keeps_a_connection_only_if_it_says_so() -> None:
-    for kept in (True, False):
-        line = b"Connection: Keep-Alive\r\n" if kept else b""
-        got = receive([b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n" + line + b"\r\n"])
-        assert (got.complete, got.reusable) == (True, kept)
 
 
 STEPS = ("cancel", "lose", "reset", "garbage", "turn", "resume")

@@ -156,24 +156,6 @@ def new_style(**fields: Any) -> dict[str, Any]:
     }
 
 
-async def test_a_new_event_reads_as_an_old_one(api: Api) -> None:
-    """The Kubeflow SDK skips events that have no firstTimestamp."""
-    await api.create(EVENTS_V1, new_style(), namespace="default")
-    old = api.get(EVENTS, "default", "e")
-    assert old["apiVersion"] == "v1"
-    assert old["involvedObject"]["name"] == "t"
-    assert old["message"] == "made it"
-    assert old["source"] == {"component": "trainmaster"}
-    assert (old["firstTimestamp"], old["lastTimestamp"], old["count"]) == (
-        "2026-01-02T03:04:05Z",
-        "2026-01-02T03:04:05Z",
-        1,
-    )
-    new = api.get(EVENTS_V1, "default", "e")
-    assert new["apiVersion"] == "events.k8s.io/v1"
-    assert (new["note"], new["regarding"]["kind"]) == ("made it", "TrainJob")
-
-
 async def test_a_series_counts_in_the_old_form_too(api: Api) -> None:
     made = copy_tree(await api.create(EVENTS_V1, new_style(), namespace="default"))
     made["series"] = {"count": 4, "lastObservedTime": "2026-01-02T03:05:00.000000Z"}

@@ -40,8 +40,8 @@ class Options:
     name: str | None = None
     runtime: str | None = None
     image: str | None = None
-    retries: int = 0
-    """How often pods that fail are replaced before the job fails."""
+    retries: int | None = None
+    """How often all nodes are started anew before the job fails; None: as its runtime says, else never."""
 
     pip: Sequence[str] = ()
     """What is installed before the program runs, as pip takes it."""
@@ -110,7 +110,7 @@ def add_program_options(parser: argparse.ArgumentParser) -> None:
         "--retries",
         type=_whole(0),
         metavar="N",
-        help="start all nodes anew so often; default: 0, as torchrun",
+        help="start all nodes anew so often after a failure; default: as the runtime says, else 0, as torchrun",
     )
     group.add_argument(
         "--dry-run", dest="dry_run", action="store_true", help="print what would be submitted, and submit nothing"
@@ -134,7 +134,7 @@ _SAID_OF_PROGRAMS: Final = {
     "name": "metadata.name",
     "runtime": "spec.runtimeRef",
     "image": "spec.trainer.image",
-    "retries": "the failurePolicy of the runtime",
+    "retries": "spec.resiliencePolicy.maxRestarts",
     "pip": "the image",
     "requirements": "the image",
     "checkpoints": "spec.runtimePatches",

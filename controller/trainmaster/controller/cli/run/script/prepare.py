@@ -50,6 +50,7 @@ from trainmaster.runtime.api.constants import (
     TRAINJOB_KIND,
 )
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.resilience import own_failure_policy
 
 _LAUNCHERS_OF_THEIR_OWN: Final = ("mpi", "flux")
 """Policies of runtimes whose command starts all nodes: it would have to be another one than that of a program."""
@@ -86,7 +87,10 @@ async def find_runtime(
             )
     torchrun = (framework is TORCH or program.launcher is not None) and policy.get(TORCH.name) is not None
     report(_description(program, options, framework, name, torchrun=torchrun))
-    return Runtime(kind=kind, name=name, job=_training_job(live or {}), torchrun=torchrun)
+    spec = (live or {}).get("spec") or {}
+    template = (spec.get("template") or {}).get("spec") or {}
+    restarts = bool(spec.get("resiliencePolicy")) or own_failure_policy(template) is not None
+    return Runtime(kind=kind, name=name, job=_training_job(live or {}), torchrun=torchrun, restarts=restarts)
 
 
 async def _look_up(client: KubeClient, name: str, namespace: str) -> tuple[str, JsonObject | None]:

@@ -17,10 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import orjson
+
 from trainmaster.controller.cli.run.script.files import Files
 from trainmaster.controller.cli.run.script.options import AUTO, Options, ProgramError
 from trainmaster.controller.cli.run.script.program import Program
-from trainmaster.runtime.api.constants import API_VERSION, BACKOFF_LIMIT_ANNOTATION, NODE, TRAINJOB_KIND
+from trainmaster.controller.job_fields import MADE_BY_RUN
+from trainmaster.runtime.api.constants import API_VERSION, NODE, RESILIENCE_POLICY_ANNOTATION, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 
@@ -47,7 +50,6 @@ _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _LONGEST_STEM: Final = 30
 """What is left for the program in the name of a job: pods and Services are called by it as well."""
 
-_LABELS: Final = {"app.kubernetes.io/managed-by": "trainmaster-run"}
 _INSTANCE: Final = "app.kubernetes.io/instance"
 
 
@@ -63,6 +65,9 @@ class Runtime:
     torchrun: bool
     """Whether processes are started by torchrun, or by a command that learns their number."""
 
+    restarts: bool = False
+    """Whether it says itself what follows a failure."""
+
 
 def _stem(text: str) -> str:
     stem = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())
@@ -71,7 +76,7 @@ def _stem(text: str) -> str:
 
 def labels(job: str) -> dict[str, str]:
     """Return the labels of the ConfigMaps of a job."""
-    return {**_LABELS, _INSTANCE: job}
+    return {**MADE_BY_RUN, _INSTANCE: job}
 
 
 def job_name(program: Program) -> str:
@@ -149,7 +154,7 @@ def claim(options: Options, name: str) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "labels": _LABELS},
+        "metadata": {"name": name, "labels": MADE_BY_RUN},
         "spec": {
             "accessModes": ["ReadWriteOnce" if options.nodes == 1 else "ReadWriteMany"],
             "resources": {"requests": {"storage": _CHECKPOINTS_SIZE}},
@@ -187,10 +192,14 @@ def _trainjob(
         trainer["numProcPerNode"] = processes
     if resources := _resources(options):
         trainer["resourcesPerNode"] = resources
+    metadata: JsonObject = {"name": name, "labels": MADE_BY_RUN}
+    if options.retries is not None or not runtime.restarts:
+        policy = orjson.dumps({"maxRestarts": options.retries or 0}).decode()
+        metadata["annotations"] = {RESILIENCE_POLICY_ANNOTATION: policy}
     return {
         "apiVersion": API_VERSION,
         "kind": TRAINJOB_KIND,
-        "metadata": {"name": name, "annotations": {BACKOFF_LIMIT_ANNOTATION: str(options.retries)}},
+        "metadata": metadata,
         "spec": {
             "runtimeRef": {"name": runtime.name, "kind": runtime.kind},
             "trainer": trainer,

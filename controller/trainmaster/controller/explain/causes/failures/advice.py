@@ -8,8 +8,13 @@ from typing import Final
 
 from trainmaster.controller.container_failures import NOT_STARTED, ContainerFailure
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.failures.last_said import clients_joined, said_cause, unresolved_host
-from trainmaster.controller.explain.view import JobView, kubectl, trainmaster
+from trainmaster.controller.explain.causes.failures.last_said import (
+    clients_joined,
+    missing_module,
+    said_cause,
+    unresolved_host,
+)
+from trainmaster.controller.explain.view import JobView, kubectl, resource_field, trainmaster
 from trainmaster.controller.last_words import failed_rank
 from trainmaster.runtime.api.constants import LAUNCHER
 from trainmaster.runtime.jsontree import JsonObject
@@ -20,6 +25,7 @@ READ_ITS_LOG: Final = "read its log"
 
 _START_ERRORS: Final = frozenset({"StartError", "ContainerCannotRun"})
 _NOT_FOUND: Final = (126, 127)
+_NEEDS: Final = re.compile(r"needs (\S+):")
 _KILLED: Final = 137
 _DNS: Final = ("get", "pods", "-n", "kube-system", "-l", "k8s-app=kube-dns")
 
@@ -50,18 +56,22 @@ def advice_for(view: JobView, cause: Cause, failure: ContainerFailure, *, lines:
 
 def _read_log(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> str:
     """Return the advice to read the log of a container, with the command."""
+    previous = ["--previous"] if failure.superseded else []
     if not view.is_trainjob:
-        return f"{READ_ITS_LOG}: {trainmaster(view, 'logs', '--all')}"
+        return f"{READ_ITS_LOG}: {trainmaster(view, 'logs', '--all', *previous)}"
     if failure.rank is None and failure.replicated_job != LAUNCHER:
-        return f"{READ_ITS_LOG}: {kubectl(view, 'logs', failure.pod, '-c', failure.container)}"
+        return f"{READ_ITS_LOG}: {kubectl(view, 'logs', failure.pod, '-c', failure.container, *previous)}"
     first = failed_rank("\n".join(lines))
     if first is None or first not in (failure.ranks or ()):
         first = failure.ranks.start if failure.ranks else failure.rank
-    return f"{READ_ITS_LOG}: {trainmaster(view, 'logs', *(['--rank', str(first)] if first else []))}"
+    rank = ["--rank", str(first)] if first else []
+    return f"{READ_ITS_LOG}: {trainmaster(view, 'logs', *rank, *previous)}"
 
 
 def run_again(view: JobView) -> Sequence[str]:
-    """Return what is left to do where a pod is gone, and its log with it; or may not be seen."""
+    """Return what is left to do where a pod is gone, mostly with its log; or may not be seen."""
+    if view.former_pods:
+        return [f"{READ_ITS_LOG} (of an earlier attempt with --attempt N): {trainmaster(view, 'logs', '--all')}"]
     if view.pods is None and not view.is_deleted:
         return [f"{READ_ITS_LOG}: {trainmaster(view, 'logs')}"]
     again = "its pod is gone, and its log too: run it again, and follow it"
@@ -70,7 +80,7 @@ def run_again(view: JobView) -> Sequence[str]:
 
 
 def _more_memory(view: JobView, limit: str) -> Sequence[str]:
-    where = "spec.trainer.resourcesPerNode.limits" if view.is_trainjob else "the limits of the container"
+    where = resource_field(view, "memory", limit=True)
     twice = _doubled(limit)
     more = f"raise the limit of memory ({where}): it is {limit}, {twice} would be twice that" if twice else ""
     other = more or f"give the container a limit, and a request, of the memory that it needs ({where})"
@@ -148,15 +158,26 @@ def _rendezvous(view: JobView, lines: Sequence[str]) -> Sequence[str]:
     ]
 
 
+def _incomplete_runtime(view: JobView, lines: Sequence[str]) -> Sequence[str]:
+    """Return what an embedded cluster says that the runtime needs, if it is the program that was not found."""
+    notes = [event.note for event in view.events or () if event.reason == "RuntimeIncomplete"]
+    return [note for note in notes if (needs := _NEEDS.search(note)) and needs[1] in "\n".join(lines)][:1]
+
+
 def _program(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> Sequence[str]:
     has_started = failure.exit_code != NOT_STARTED
     log = [_read_log(view, failure, lines)] if has_started else []
     if (said := said_cause(lines)) is not None and said.advice:
-        install = [f"install it for the Python of this cluster: {view.installation}"] if view.installation else []
-        return [*install, said.advice, *log]
+        if view.installation and (module := missing_module(lines)):
+            correct = f"correct the name {module}, or install the package that has it"
+            return [f"{correct} for the Python of this cluster: {view.installation}"]
+        return [said.advice, *log]
     if failure.reason in _START_ERRORS or failure.exit_code in _NOT_FOUND:
         where = "trainer.command, or the command of the runtime" if view.is_trainjob else "the command of the container"
-        return [f"correct the command, or use an image that has the program: {where}"]
+        where = "what trainmaster run was given to run, and its --image" if view.is_made_by_run else where
+        return _incomplete_runtime(view, lines) or [
+            f"correct the command, or use an image that has the program: {where}"
+        ]
     if failure.lost_a_peer:
         return [
             f"it lost another rank: see which one ended first, and why: {trainmaster(view, 'logs', '--all')}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from trainmaster.controller.container_failures import (
@@ -34,7 +34,14 @@ from trainmaster.controller.explain.findings import (
     parse_time,
     reference_to,
 )
-from trainmaster.controller.explain.pods import condition_of, current_pods, has_succeeded, last_failures, place_of
+from trainmaster.controller.explain.pods import (
+    FailedContainer,
+    condition_of,
+    has_succeeded,
+    known_pods,
+    last_failures,
+    place_of,
+)
 from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.controller.last_words import failed_rank, last_words, lost_by_mpirun
 from trainmaster.runtime.jsontree import JsonObject
@@ -53,18 +60,9 @@ _MOST: Final = 200
 """Failures whose words are read, the first ones: what came after them tells nothing new."""
 
 
-@dataclass(frozen=True, slots=True)
-class FailedContainer:
-    """A failure of a container, with its pod and the last lines that are known of it."""
-
-    pod: JsonObject
-    failure: ContainerFailure
-    lines: Sequence[str]
-
-
 def failed_containers(view: JobView) -> Iterator[Finding]:
     """Find why containers failed last, by cause."""
-    failed = list(_failed(view))
+    failed = [each for each in last_failures(view) if _is_its_own(each)]
     by_cause: dict[Cause, list[FailedContainer]] = {}
     for each in failed[:_MOST]:
         by_cause.setdefault(cause_of_failure(each.failure, each.lines), []).append(each)
@@ -77,12 +75,11 @@ def failed_containers(view: JobView) -> Iterator[Finding]:
         yield found
 
 
-def _failed(view: JobView) -> Iterator[FailedContainer]:
-    for failure, pod in last_failures(view):
-        reason = (pod.get("status") or {}).get("reason")
-        is_taken_away = condition_of(pod, "DisruptionTarget").get("status") == "True" or reason in TAKEN_AWAY
-        if not is_taken_away and failure.reason != STATUS_UNKNOWN:
-            yield FailedContainer(pod, failure, view.log_of(pod, failure.container) or failure.message.splitlines())
+def _is_its_own(failed: FailedContainer) -> bool:
+    """Tell whether a container failed, not its pod or its node."""
+    reason = (failed.pod.get("status") or {}).get("reason")
+    is_taken_away = condition_of(failed.pod, "DisruptionTarget").get("status") == "True" or reason in TAKEN_AWAY
+    return not is_taken_away and failed.failure.reason != STATUS_UNKNOWN
 
 
 def cause_of_failure(failure: ContainerFailure, lines: Sequence[str] = ()) -> Cause:
@@ -147,7 +144,7 @@ def _ended_before(view: JobView, failed: FailedContainer, *, is_first: bool) -> 
     """Yield the node that had done its work when another one lost it; or that none is known to have failed before."""
     if not failed.failure.lost_a_peer:
         return
-    pods = {(place_of(pod), restart_attempt(pod)): pod for pod in (*(view.former_pods or ()), *current_pods(view))}
+    pods = {(place_of(pod), restart_attempt(pod)): pod for pod in known_pods(view)}
     done = [
         pod
         for (_, attempt), pod in pods.items()

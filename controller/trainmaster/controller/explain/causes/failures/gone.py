@@ -15,14 +15,14 @@ from trainmaster.controller.explain.causes.failures.advice import run_again
 from trainmaster.controller.explain.causes.pods.container_config import lacks_something
 from trainmaster.controller.explain.causes.pods.evidence import one_line
 from trainmaster.controller.explain.causes.pods.images import image_advice
-from trainmaster.controller.explain.causes.pods.scheduling import FAILED_SCHEDULING
+from trainmaster.controller.explain.causes.pods.scheduling import FAILED_SCHEDULING, OF_GANGS
+from trainmaster.controller.explain.causes.pods.volumes import OF_VOLUMES
 from trainmaster.controller.explain.findings import Certainty, Event, Evidence, Finding
+from trainmaster.controller.explain.pods import known_pods
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.view import JobView, own_pod_specs
 from trainmaster.runtime.api.constants import NODE
 
-_OF_VOLUMES: Final = re.compile(r"persistentvolumeclaim|PersistentVolume|volume node affinity|volume zone")
-_OF_GANGS: Final = re.compile(r"pod ?group|sibling pods|queue |tasks in gang|\bgang\b", re.IGNORECASE)
 _OF_IMAGES: Final = re.compile(
     r"pull(?:ing)? image|ErrImagePull|ImagePullBackOff|InvalidImageName|ErrImageNeverPull|parse image name"
 )
@@ -44,7 +44,7 @@ def of_gone_pods(view: JobView) -> Iterator[Finding]:
     """Find what kept pods from running that are gone."""
     if state_of(view).state is not State.FAILED:
         return
-    there = {pod["metadata"]["name"] for pod in view.pods or ()}
+    there = {pod["metadata"]["name"] for pod in known_pods(view)}
     by_pod: dict[str, list[Event]] = {}
     for event in view.events_about("Pod"):
         if event.about.name not in there:
@@ -72,9 +72,9 @@ def _what_kept(view: JobView, events: Sequence[Event]) -> tuple[Cause, Event] | 
     scheduling = [each for each in events if each.reason in (FAILED_SCHEDULING, "Scheduled")]
     if scheduling and scheduling[-1].reason == FAILED_SCHEDULING:
         note = scheduling[-1].note
-        if _OF_VOLUMES.search(note):
+        if OF_VOLUMES.search(note):
             return Cause.VOLUME_PENDING, scheduling[-1]
-        return None if _OF_GANGS.search(note) else (Cause.UNSCHEDULABLE, scheduling[-1])
+        return None if OF_GANGS.search(note) else (Cause.UNSCHEDULABLE, scheduling[-1])
     started = max((each.last or _BEFORE_ALL for each in events if each.reason == "Started"), default=_BEFORE_ALL)
     told = [(cause, each) for each in events if (cause := _of_container(each, started)) is not None]
     if told:

@@ -91,7 +91,7 @@ KNOWN: Final[Sequence[KnownWords]] = (
     KnownWords(
         r"Found no NVIDIA driver|No CUDA GPUs are available|no CUDA-capable device is detected|cudaErrorNoDevice",
         _FAILED,
-        "ask for GPUs: the pod sees none (spec.trainer.resourcesPerNode, nvidia.com/gpu)",
+        "ask for GPUs: the pod sees none (nvidia.com/gpu in spec.trainer.resourcesPerNode, --gpus of trainmaster run)",
     ),
     KnownWords(r"Torch not compiled with CUDA enabled", _FAILED, "use an image with a build of PyTorch for CUDA"),
     # Networks: NCCL, libfabric with EFA, InfiniBand.
@@ -152,7 +152,8 @@ KNOWN: Final[Sequence[KnownWords]] = (
     KnownWords(
         _MISSING_MODULE,
         _FAILED,
-        "correct the name {0}, or install the package that has it: in the image, or as the command begins",
+        "correct the name {0}, or install the package that has it: in the image, or as the command begins (--pip of "
+        "trainmaster run)",
     ),
     KnownWords(
         r"exec format error",

@@ -21,6 +21,7 @@ from trainmaster.controller.explain.causes.failures.last_said import READ_FROM_W
 from trainmaster.controller.explain.causes.pods.disruptions import disruption_advice, said_disruption
 from trainmaster.controller.explain.condition_causes import cause_of
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, parse_time
+from trainmaster.controller.explain.pods import last_failures
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.view import JobView, condition_since
 from trainmaster.runtime.api.constants import ANCESTORS, FAILED, TRAINER_ANCESTOR
@@ -43,7 +44,7 @@ _INITIALIZERS: Final = frozenset(ANCESTORS) - {TRAINER_ANCESTOR}
 
 def told_by_manager(view: JobView) -> Iterator[Finding]:
     """The failure that conditions of the job tell of, or events, where no pod tells of any."""
-    if any(container_failures(pod) for pod in view.pods or ()):
+    if last_failures(view) or any(container_failures(pod) for pod in view.pods or ()):
         return
     yield from _told_of_trainjob(view) if view.is_trainjob else _told_of_v1_job(view)
 
@@ -97,7 +98,7 @@ def _told_of_v1_job(view: JobView) -> Iterator[Finding]:
         evidence = Evidence(ObjectReference("Pod", view.namespace, found["pod"]), text, event.last)
         certainty = Certainty.CERTAIN if own else Certainty.POSSIBLE
         yield Finding(Cause.CONTAINER_FAILED, certainty, (evidence,), event.last, run_again(view))
-    elif failed is not None and _REPLICAS_FAILED.search(str(failed.get("message"))):
+    elif view.pods is not None and failed is not None and _REPLICAS_FAILED.search(str(failed.get("message"))):
         since = condition_since(failed)
         evidence = Evidence(view.reference, str(failed["message"]), since)
         yield Finding(Cause.CONTAINER_FAILED, Certainty.LIKELY, (evidence,), since, run_again(view))

@@ -12,7 +12,7 @@ from typing import Final
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.pods.evidence import evidence_of, grouped, one_line, spec_of
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, parse_time, reference_to
-from trainmaster.controller.explain.pods import condition_of
+from trainmaster.controller.explain.pods import condition_of, known_pods
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.view import JobView, kubectl
 from trainmaster.runtime.jsontree import JsonObject
@@ -62,7 +62,7 @@ _SETTLED: Final = frozenset({State.RUNNING, State.COMPLETE})
 def disruptions(view: JobView) -> Iterator[Finding]:
     """Find pods that were taken away, by cause."""
     told: dict[Cause, list[tuple[str, JsonObject]]] = {}
-    for pod in view.pods or ():
+    for pod in known_pods(view):
         if (found := _disruption(view, pod)) is not None:
             told.setdefault(found[0], []).append((found[1], pod))
     findings = {cause: evidence_of(grouped(pods), of=len(pods), condition=_CONDITION) for cause, pods in told.items()}
@@ -128,7 +128,7 @@ def _unready(node: JsonObject) -> JsonObject | None:
 def _of_gone_pods(view: JobView) -> Iterator[tuple[Cause, Evidence]]:
     """Yield what events tell of pods that are gone, the last of each cause."""
     last: dict[Cause, Evidence] = {}
-    there = {pod["metadata"]["name"] for pod in view.pods or ()}
+    there = {pod["metadata"]["name"] for pod in known_pods(view)}
     for event in view.events_about("Pod"):
         cause = _cause(view, event.reason, None) if event.reason in _BY_EVENT else None
         if cause is None or event.about.name in there:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.pods.evidence import one_line, spec_of, waiting_pods, who
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, parse_time, reference_to
+from trainmaster.controller.explain.state import PATIENCE
 from trainmaster.controller.explain.view import JobView, kubectl
 from trainmaster.runtime.jsontree import JsonObject
-
-_PATIENCE: Final = timedelta(seconds=30)
 
 
 def init_container_runs(view: JobView) -> Iterator[Finding]:
@@ -20,7 +18,7 @@ def init_container_runs(view: JobView) -> Iterator[Finding]:
     by_name: dict[str, list[tuple[datetime, JsonObject]]] = {}
     for pod in waiting_pods(view):
         running = running_init_container(pod)
-        if running is not None and view.now - running[1] > _PATIENCE:
+        if running is not None and view.now - running[1] > PATIENCE:
             by_name.setdefault(running[0], []).append((running[1], pod))
     for name, found in by_name.items():
         first, pods = found[0][1], [pod for _, pod in found]

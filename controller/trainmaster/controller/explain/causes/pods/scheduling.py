@@ -31,16 +31,14 @@ from trainmaster.controller.explain.findings import (
     reference_to,
 )
 from trainmaster.controller.explain.pods import condition_of, current_pods, is_scheduled
-from trainmaster.controller.explain.view import JobView, kubectl
+from trainmaster.controller.explain.view import JobView, kubectl, nodes_field, resource_field
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError
 from trainmaster.runtime.resource_requirements import Resources, pod_requests
 
-_OF_VOLUMES: Final = re.compile(r"persistentvolumeclaim|PersistentVolume", re.IGNORECASE)
-_ELSEWHERE: Final = re.compile(
-    r"persistentvolumeclaim|PersistentVolume|pod ?group|sibling pods|queue |tasks in gang|\bgang\b", re.IGNORECASE
-)
-"""What the scheduler says of volumes, gangs and queues."""
+_OF_CLAIMS: Final = re.compile(r"persistentvolume", re.IGNORECASE)
+OF_GANGS: Final = re.compile(r"pod ?group|sibling pods|queue |tasks in gang|\bgang\b", re.IGNORECASE)
+"""What the scheduler says of gangs and queues."""
 
 _OVERUSED: Final = "resource in cluster is overused"
 """What Volcano says of a gang for which the whole cluster has too little left."""
@@ -87,7 +85,7 @@ def unschedulable(view: JobView) -> Iterator[Finding]:
 def _beyond_volumes(view: JobView) -> Iterator[Finding]:
     """Find what no node has enough of, for pods of which the scheduler says only that a volume is missing."""
     for pod in waiting_pods(view):
-        if not view.nodes or not _OF_VOLUMES.search(scheduling_message(view, pod)):
+        if not view.nodes or not _OF_CLAIMS.search(scheduling_message(view, pod)):
             continue
         wanted = {name: (amount, _largest(view.nodes, name)) for name, amount in _requests(pod).items()}
         never = [name for name, (amount, has) in wanted.items() if amount and (has is None or amount > has[1])]
@@ -102,7 +100,7 @@ def _beyond_volumes(view: JobView) -> Iterator[Finding]:
 def _is_said_of_others(view: JobView, pod: JsonObject, message: str, largest: Mapping[str, Quantity]) -> bool:
     """Say whether a pod waits for its volumes, its queue, or for the other pods of its gang: it would fit alone."""
     in_gang = bool(view.pod_groups) or (view.pod_groups is None and is_of_gang(pod["metadata"]))
-    if _ELSEWHERE.search(message) or (in_gang and _OVERUSED in message):
+    if _OF_CLAIMS.search(message) or OF_GANGS.search(message) or (in_gang and _OVERUSED in message):
         return True
     scarce = _INSUFFICIENT.findall(message)
     if not in_gang or not scarce or any(words in message for words in _OF_NODES):
@@ -166,16 +164,19 @@ def _obstacles(view: JobView, pod: JsonObject, message: str) -> Iterator[_Obstac
 
 
 def _scarce(view: JobView, pod: JsonObject, names: Iterable[str]) -> Iterator[_Obstacle]:
-    """Say how much of each scarce resource is asked for, and what the largest node has."""
-    requests = _requests(pod)
-    where = "spec.trainer.resourcesPerNode" if view.is_trainjob else "the resources of its pod template"
+    """Say how much of each scarce resource is asked for, and what the nodes have for all pods that run together."""
+    requests, pods = _requests(pod), current_pods(view)
     for name in names:
         wanted, largest = requests.get(name), _largest(view.nodes or (), name)
         if wanted is None or view.nodes is None:
             continue
+        where = resource_field(view, name)
         node, has = largest if largest is not None else (None, Quantity.parse("0"))
         text = f"it asks for {_readable(wanted)} of {name}"
         about = reference_to({"kind": "Pod", **pod})
+        there = [amount for each in view.nodes if (amount := _allocatable(each, name)) is not None]
+        count = 1 if view.has_more_pods else sum(_requests(each).get(name) == wanted for each in pods)
+        room = sum(amount.nano // wanted.nano for amount in there if wanted)
         if not has:
             evidence = Evidence(about, f"{text}, which no node has")
             advice = f"add nodes with {name}, or ask for none: {where}"
@@ -185,32 +186,36 @@ def _scarce(view: JobView, pod: JsonObject, names: Iterable[str]) -> Iterator[_O
                 _node(node),
                 f"it is the largest node and has {_readable(has)} of {name}: {missing} too little for a pod",
             )
-            advice = f"ask for at most {_readable(has)} of {name} for each pod ({where}), or add larger nodes"
-        elif (beyond := _beyond_cluster(view, name)) is not None:
-            evidence = Evidence(view.reference, beyond)
-            advice = (
-                f"take fewer nodes for the job, ask for less {name} for each ({where}), or add nodes to the cluster"
-            )
+            advice = f"{_at_most(there, name, count)} ({where}), or add larger nodes"
+        elif room < count:
+            together = _readable(sum(there, Quantity.parse("0")))
+            text = f"its {count} pods ask for {_readable(wanted)} of {name} each"
+            text = f"{text}; all nodes together have {together}, room for {room} of them"
+            evidence = Evidence(view.reference, text)
+            fewer = f"take at most {room} node{'s' if room > 1 else ''} for the job ({nodes_field(view)})"
+            advice = f"{fewer}, {_at_most(there, name, count)} ({where}), or add nodes to the cluster"
         else:
-            own = sum(map(is_scheduled, current_pods(view)))
+            own = sum(map(is_scheduled, pods))
             among = f", {own} of this job among them" if own else ""
             text = f"{text}; the largest node has {_readable(has)}, of which other pods use too much{among}"
             evidence = Evidence(about, text)
-            fewer = "take fewer nodes for the job, " if own else "wait until other pods end, "
-            advice = f"{fewer}ask for less {name} ({where}), or add nodes"
+            fewer = f"take fewer nodes for the job ({nodes_field(view)})" if own else "wait until other pods end"
+            advice = f"{fewer}, ask for less {name} ({where}), or add nodes"
         yield _Obstacle([evidence], [advice])
 
 
-def _beyond_cluster(view: JobView, name: str) -> str | None:
-    """Say that all pods of a job together ask for more of a resource than all nodes have; None if they do not."""
-    zero = Quantity.parse("0")
-    asked = [amount for pod in current_pods(view) if (amount := _requests(pod).get(name)) is not None]
-    there = [amount for node in view.nodes or () if (amount := _allocatable(node, name)) is not None]
-    wanted, has = sum(asked, zero), sum(there, zero)
-    if view.has_more_pods or not wanted > has:
-        return None
-    together = f"its {len(asked)} pods together ask for {_readable(wanted)} of {name}"
-    return f"{together}, and all nodes together have {_readable(has)}"
+def _at_most(there: Sequence[Quantity], name: str, count: int) -> str:
+    """Say how much each of some pods can ask for, so that nodes have room for all of them."""
+    unit = {"cpu": 10**6, "memory": 2**20 * 10**9}.get(name, 10**9)
+    low, high = 0, max(there).nano // unit
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = sum(amount.nano // (middle * unit) for amount in there) >= count
+        low, high = (middle, high) if fits else (low, middle - 1)
+    if not low:
+        return f"ask for less {name}"
+    pods = f"each of its {count} pods" if count > 1 else "its pod"
+    return f"ask for at most {Quantity(low * unit, max(there).notation)} of {name} for {pods}"
 
 
 def _largest(nodes: Sequence[JsonObject], name: str) -> tuple[JsonObject, Quantity] | None:

@@ -17,7 +17,9 @@ from trainmaster.controller.explain.findings import Certainty, Event, Evidence, 
 from trainmaster.controller.explain.view import JobView, kubectl
 from trainmaster.runtime.jsontree import JsonObject
 
-_SAYS: Final = re.compile(r"persistentvolumeclaim|PersistentVolume|volume node affinity|volume zone", re.IGNORECASE)
+OF_VOLUMES: Final = re.compile(r"persistentvolume|volume node affinity|volume zone", re.IGNORECASE)
+"""What the scheduler says of volumes."""
+
 _NOT_FOUND: Final = re.compile(r'persistentvolumeclaims? "([^"]+)" (?:not found|is being deleted)')
 _NOT_MOUNTED: Final = frozenset({"FailedMount", "FailedAttachVolume", "FailedMapVolume"})
 _WAITS_FOR_POD: Final = frozenset({"WaitForFirstConsumer", "WaitForPodScheduled"})
@@ -33,7 +35,7 @@ def volume_pending(view: JobView) -> Iterator[Finding]:
         for text, what_helps in _problem(view, name, waiting):
             evidence.append(Evidence(ObjectReference("PersistentVolumeClaim", view.namespace, name), text))
             advice.append(what_helps)
-    said = [(message, pod) for pod in waiting if _SAYS.search(message := scheduling_message(view, pod))]
+    said = [(message, pod) for pod in waiting if OF_VOLUMES.search(message := scheduling_message(view, pod))]
     evidence = evidence[:_SHOWN] + evidence_of(grouped(said), of=len(said), condition="PodScheduled")
     if not advice and said:
         advice = [f"see the claims of the pods: {kubectl(view, 'get', 'pvc')}"]

@@ -1,0 +1,155 @@
+"""What the pods of jobs with a resilience policy told of the attempts that ended, by the events of a watch.
+
+A pod that failed may be gone a moment later, with the Job that it was of: what it told last is kept here, until its
+attempt is in the status of its job, or as long as there is that. After a restart of the manager only what pods still
+tell is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from trainmaster.controller.container_failures import (
+    JOBSET_LABEL,
+    JOBSET_UID_LABEL,
+    ContainerFailure,
+    container_failures,
+    restart_attempt,
+)
+from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.kube.cache.store import StoreReader
+from trainmaster.controller.kube.clock import Clock, time_text
+from trainmaster.runtime.api.constants import RESILIENCE_LABEL
+from trainmaster.runtime.jsontree import JsonObject
+
+_MOST_ATTEMPTS: Final = 4
+"""That are kept of a job: attempts are written down as they end."""
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_KILLED: Final = frozenset({137, 143})
+_DELETED: Final = "it was deleted while it ran"
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """A pod that was taken away."""
+
+    pod: str
+    node: str
+    at: str
+    """RFC 3339."""
+
+    text: str
+    """By whom and why, as far as that is known."""
+
+    is_certain: bool = True
+    """Whether the cluster said so; else the pod was deleted while it ran, by whomever."""
+
+
+@dataclass(slots=True)
+class AttemptFacts:
+    """What is known of one attempt."""
+
+    failure: ContainerFailure | None = None
+    """The likeliest first one."""
+
+    node: str = ""
+    """Where that was."""
+
+    disruption: Disruption | None = None
+    """The first one."""
+
+    @property
+    def pod(self) -> str:
+        """The pod that told of the end; empty if none did."""
+        told = self.disruption or self.failure
+        return told.pod if told is not None else ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether pods may have more to tell: why a rank lost its peer, for instance."""
+        return self.disruption is None and (self.failure is None or self.failure.lost_a_peer)
+
+    @property
+    def is_disrupted(self) -> bool:
+        """Whether the attempt ended because a pod was taken away: what failed then lost a peer, or was killed."""
+        if self.disruption is None or self.failure is None:
+            return self.disruption is not None
+        by_it = self.failure.lost_a_peer or self.failure.exit_code in _KILLED
+        return by_it or self.disruption.at <= self.failure.at
+
+
+class AttemptObserver:
+    """Remembers what pods told.
+
+    Args:
+        clock: The time.
+        trainjobs: The cache of TrainJobs.
+    """
+
+    def __init__(self, clock: Clock, trainjobs: StoreReader) -> None:
+        self._clock = clock
+        self._trainjobs = trainjobs
+        self._facts: dict[str, dict[tuple[str, int], AttemptFacts]] = {}
+        """By key of the job, then by UID of the JobSet and attempt."""
+
+    def on_pod_event(self, change: Delta) -> None:
+        """Handle an event of a pod."""
+        pod = change.new or change.old
+        metadata = pod["metadata"] if pod else {}
+        labels = metadata.get("labels") or {}
+        if pod is None or RESILIENCE_LABEL not in labels or not labels.get(JOBSET_UID_LABEL):
+            return
+        key = f"{metadata['namespace']}/{labels.get(JOBSET_LABEL)}"
+        if change.is_deletion and key not in self._trainjobs:
+            self.forget(key)
+            return
+        attempts = self._facts.setdefault(key, {})
+        facts = attempts.setdefault((labels[JOBSET_UID_LABEL], restart_attempt(pod)), AttemptFacts())
+        while len(attempts) > _MOST_ATTEMPTS:
+            del attempts[next(iter(attempts))]
+        self._note(facts, pod, change)
+
+    def _note(self, facts: AttemptFacts, pod: JsonObject, change: Delta) -> None:
+        if facts.pod and _takes_place_of(facts.pod, pod):
+            facts.disruption = facts.failure = None  # the attempt went on: it was suspended meanwhile
+        node = (pod.get("spec") or {}).get("nodeName") or ""
+        for failure in container_failures(pod):
+            if failure.stopped or (facts.failure is not None and facts.failure.precedence <= failure.precedence):
+                continue
+            facts.failure, facts.node = failure, node
+        told = _disruption_target(pod, node)
+        if told is not None and (facts.disruption is None or not facts.disruption.is_certain):
+            facts.disruption = told
+        elif facts.disruption is None and facts.failure is None and _is_deleted(pod, change):
+            at = time_text(self._clock.now())
+            facts.disruption = Disruption(pod["metadata"]["name"], node, at, _DELETED, is_certain=False)
+
+    def facts(self, key: str, jobset_uid: str, attempt: int) -> AttemptFacts:
+        """Return what is known of an attempt of a JobSet."""
+        return self._facts.get(key, {}).get((jobset_uid, attempt)) or AttemptFacts()
+
+    def forget(self, key: str) -> None:
+        """Drop everything about a job."""
+        self._facts.pop(key, None)
+
+
+def _is_deleted(pod: JsonObject, change: Delta) -> bool:
+    """Tell whether a pod goes that has not ended; of one that was found so nobody knows what was before."""
+    deleted = change.is_deletion or pod["metadata"].get("deletionTimestamp")
+    return bool(deleted) and not change.initial and (pod.get("status") or {}).get("phase") not in _ENDED
+
+
+def _takes_place_of(name: str, pod: JsonObject) -> bool:
+    """Tell whether a pod was made in the place of another one: but for the end, which is random, it has its name."""
+    own = pod["metadata"]["name"]
+    return bool(own != name and own.rpartition("-")[0] == name.rpartition("-")[0])
+
+
+def _disruption_target(pod: JsonObject, node: str) -> Disruption | None:
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            told = ": ".join(each for each in (condition.get("reason"), condition.get("message")) if each)
+            return Disruption(pod["metadata"]["name"], node, str(condition.get("lastTransitionTime") or ""), told)
+    return None

@@ -1,0 +1,287 @@
+"""How the attempts of a TrainJob ended, what of that is charged, and what is done about it. Pure.
+
+The JobSet starts all pods anew by itself, and counts. But it counts what it sees: that ranks crashed on other nodes
+since one node had died, for instance. So the manager keeps a ledger in the status of the TrainJob, by what the pods
+told, and that one counts. It outlives the JobSet. What the JobSet cannot do is done by making a new one in its place:
+
+- it gave up although the ledger has restarts left, within their window;
+- a node has failed the job so often that it is avoided from now on;
+- the training stands still, or has broken a rule about its log.
+
+Where the server does not keep the ledger, as with the definitions of the original, the policy of the JobSet holds
+alone. Where the runtime says itself what follows a failure, attempts are written down, and nothing more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from trainmaster.controller.conditions import find_condition, is_true, stored_status
+from trainmaster.controller.diagnosis.first_failures import describe
+from trainmaster.controller.kube.clock import time_text
+from trainmaster.controller.redaction import redact
+from trainmaster.controller.resilience.attempts import AttemptFacts
+from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED, MAX_RESTARTS_EXCEEDED_REASON
+from trainmaster.runtime.api.resilience import COUNT, EVENT, FAIL, RESTART, ResiliencePolicy, duration_seconds
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.resilience import BuiltPolicy
+
+REMEMBERED: Final = 32
+"""Attempts in the status."""
+
+PATIENCE: Final = 3.0
+"""Seconds for which pods may take to tell of an attempt that the JobSet has ended."""
+
+RESTARTED: Final = "Restarted"
+"""Reason of the event that all pods are made anew by the manager."""
+
+_REACHED: Final = "ReachedMaxRestarts"  # what JobSet says when it gives up
+_LONGEST: Final = 1024
+
+FAILED, DISRUPTED, RETRY, UNKNOWN = "Failed", "Disrupted", "Retry", "Unknown"
+"""Reasons of attempts; those of violations have their own."""
+
+
+class Violation(NamedTuple):
+    """What the training does, or does not, against its policy."""
+
+    reason: str
+    """For instance NoProgress; a condition reason."""
+
+    message: str
+    action: str
+    """Restart, Fail or Event."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What is to be done."""
+
+    status: JsonObject
+    """`status.resilience` of the TrainJob."""
+
+    ended: int
+    """How many attempts have ended."""
+
+    is_end: bool = False
+    """Whether the TrainJob ends with the last of them."""
+
+    replaces: bool = False
+    """Whether the JobSet is deleted, so that a new one takes its place."""
+
+    hides_end: bool = False
+    """Whether the end of the JobSet is none of the TrainJob."""
+
+    failure: tuple[str, str] | None = None
+    """Reason and message with which the TrainJob fails now."""
+
+    held_for: float | None = None
+    """For how many seconds the end of the JobSet is not to be told yet."""
+
+    due: float | None = None
+    """Seconds until it is to be looked at again."""
+
+    events: list[tuple[str, str]] = field(default_factory=list)
+    """Reasons and notes of warnings."""
+
+    news: list[JsonObject] = field(default_factory=list)
+    """Attempts whose end was found just now."""
+
+    @property
+    def restarts(self) -> int:
+        """How often the training was started again."""
+        return self.ended - self.is_end
+
+
+def judge(
+    built: BuiltPolicy,
+    stored: JsonObject,
+    jobset: JsonObject,
+    facts: Callable[[int], AttemptFacts],
+    *,
+    violation: Violation | None = None,
+    waited: float,
+    now: datetime,
+) -> Verdict:
+    """Bring the ledger up to date, and decide what is done.
+
+    Args:
+        built: The policy that the JobSet was built for.
+        stored: `status.resilience` as it is stored.
+        jobset: The JobSet as observed.
+        facts: Returns what is known of an attempt of it.
+        violation: What the training does against the policy.
+        waited: For how many seconds the JobSet has been seen in this state.
+        now: The time.
+    """
+    uid = jobset["metadata"]["uid"]
+    last = _last(stored)
+    ended = last["number"] + 1 if last else built.attempts
+    if stored.get("replacedJobSet") == uid:
+        return Verdict(stored, ended, replaces=True, hides_end=True)
+    kept = {name: value for name, value in stored.items() if name != "replacedJobSet"}
+    verdict = Verdict({**kept, "jobSet": uid}, ended)
+    conditions = stored_status(jobset)["conditions"]
+    failed = find_condition(conditions, JOBSET_FAILED) or {}
+    has_failed = failed.get("status") == "True"
+    if is_true(conditions, JOBSET_COMPLETED):
+        # Nothing is left to decide, and nothing is written down later.
+        _write_down(verdict, built, jobset, facts, has_failed=False, waited=PATIENCE, now=now)
+        return verdict
+    if not stored:
+        # Nothing is decided by a ledger that is not kept.
+        verdict.hides_end = has_failed and waited < PATIENCE
+        verdict.due = PATIENCE - waited if verdict.hides_end else None
+        return verdict
+    if not _write_down(verdict, built, jobset, facts, has_failed=has_failed, waited=waited, now=now):
+        verdict.due = PATIENCE - waited
+        verdict.held_for = verdict.due if has_failed else None
+        return verdict
+    if violation is not None and not has_failed and violation.action != EVENT:
+        _note_violation(verdict, violation, built.policy, now)
+    _count(verdict.status, built.policy, now)
+    avoids = _avoid(verdict, built.policy, now)
+    charged, allowed = verdict.status.get("chargedRestarts", 0), built.policy.max_restarts or 0
+    is_exceeded = charged > allowed and (built.policy.counts_failures or violation is not None)
+    if has_failed:
+        replaces = built.policy.counts_failures and not is_exceeded and _may_go_on(verdict.status, failed)
+    else:
+        is_asked = avoids or (violation is not None and violation.action == RESTART)
+        replaces = is_asked and not is_exceeded and verdict.failure is None
+        if is_exceeded and verdict.failure is None:
+            told = f"it failed {charged} times, maxRestarts is {allowed}: {_last(verdict.status)['message']}"
+            verdict.failure = MAX_RESTARTS_EXCEEDED_REASON, told
+    verdict.is_end = verdict.failure is not None or (has_failed and not replaces)
+    if replaces:
+        verdict.replaces = verdict.hides_end = True
+        verdict.status["replacedJobSet"] = uid
+        note = f"all pods are made anew: {_last(verdict.status)['message']}"
+        verdict.events.append((RESTARTED, note))
+    return verdict
+
+
+def _may_go_on(status: JsonObject, failed: JsonObject) -> bool:
+    """Tell whether a JobSet has failed for nothing else than a failure that the ledger does not charge, or has left.
+
+    By an exit code with which the job fails at once ranks may end, too, that lost a peer.
+    """
+    return failed.get("reason") == _REACHED or _last(status).get("reason") == DISRUPTED
+
+
+def _last(status: JsonObject) -> JsonObject:
+    attempts: Sequence[JsonObject] = status.get("attempts") or ({},)
+    return attempts[-1]
+
+
+def _write_down(
+    verdict: Verdict,
+    built: BuiltPolicy,
+    jobset: JsonObject,
+    facts: Callable[[int], AttemptFacts],
+    *,
+    has_failed: bool,
+    waited: float,
+    now: datetime,
+) -> bool:
+    """Write down the attempts that have ended; tells whether all are, since pods may tell of the last one yet."""
+    status, before = jobset.get("status") or {}, built.attempts
+    counted = status.get("restartsCountTowardsMax", 0) + has_failed
+    for number in range(verdict.ended, before + status.get("restarts", 0) + has_failed):
+        known = facts(number)
+        if known.is_open and waited < PATIENCE:
+            return False
+        charged_here = sum(each["charged"] for each in verdict.status.get("attempts") or () if each["number"] >= before)
+        by_jobset = counted > charged_here
+        _append(verdict, _attempt(known, built.policy, jobset, by_jobset=by_jobset, now=now))
+    return True
+
+
+def _attempt(
+    facts: AttemptFacts, policy: ResiliencePolicy, jobset: JsonObject, *, by_jobset: bool, now: datetime
+) -> JsonObject:
+    failure, disruption = facts.failure, facts.disruption
+    if disruption is not None and not disruption.is_certain and _has_deadline(jobset):
+        disruption = None  # perhaps its Job took too long
+    if disruption is not None and facts.is_disrupted:
+        text = f"pod {disruption.pod} was taken away from node {disruption.node or 'unknown'}: {disruption.text}"
+        attempt = {"reason": DISRUPTED, "message": text, "pod": disruption.pod, "node": disruption.node}
+        return {**attempt, "endedAt": disruption.at, "charged": policy.disruptions == COUNT}
+    if failure is None:
+        text = "nobody saw why: its pods were gone when the manager looked"
+        return {"reason": UNKNOWN, "message": text, "endedAt": time_text(now), "charged": by_jobset}
+    retry = policy.exit_codes is not None and failure.exit_code in policy.exit_codes.retry
+    return {
+        "reason": RETRY if retry else FAILED,
+        "message": describe(failure),
+        "pod": failure.pod,
+        "node": facts.node,
+        "endedAt": failure.at or time_text(now),
+        "charged": not retry,
+    }
+
+
+def _has_deadline(jobset: JsonObject) -> bool:
+    """Tell whether a Job of a JobSet may take too long; then its pods are deleted, and do not know why."""
+    jobs = (jobset.get("spec") or {}).get("replicatedJobs") or ()
+    return any(((job.get("template") or {}).get("spec") or {}).get("activeDeadlineSeconds") for job in jobs)
+
+
+def _note_violation(verdict: Verdict, violation: Violation, policy: ResiliencePolicy, now: datetime) -> None:
+    _append(
+        verdict,
+        {"reason": violation.reason, "message": violation.message, "endedAt": time_text(now), "charged": True},
+    )
+    if violation.action == FAIL or not policy.max_restarts:
+        verdict.failure = violation.reason, violation.message
+
+
+def _append(verdict: Verdict, attempt: JsonObject) -> None:
+    status = verdict.status
+    told = {"number": verdict.ended, **attempt, "message": redact(str(attempt["message"]))[:_LONGEST]}
+    verdict.ended += 1
+    verdict.news.append({name: each for name, each in told.items() if each != ""})
+    status["attempts"] = [*(status.get("attempts") or ()), verdict.news[-1]][-REMEMBERED:]
+    if attempt["charged"]:
+        status["chargedRestarts"] = status.get("chargedRestarts", 0) + 1
+
+
+def _count(status: JsonObject, policy: ResiliencePolicy, now: datetime) -> None:
+    """Count what is charged within the window."""
+    if not policy.restart_window or "attempts" not in status:
+        return
+    since = _earlier(now, duration_seconds(policy.restart_window))
+    status["chargedRestarts"] = sum(each["charged"] and each.get("endedAt", "") > since for each in status["attempts"])
+
+
+def _avoid(verdict: Verdict, policy: ResiliencePolicy, now: datetime) -> bool:
+    """Note the nodes that are avoided; tells whether there is a new one."""
+    status, nodes = verdict.status, policy.nodes
+    valid = [each for each in status.get("avoidedNodes") or () if each["until"] > time_text(now)]
+    new: list[str] = []
+    if nodes is not None and nodes.avoid_after is not None and verdict.news:
+        until = time_text(now + timedelta(seconds=duration_seconds(nodes.for_)))
+        names = {each["name"] for each in valid}
+        failures = Counter(_failed_on(status.get("attempts") or ()))
+        hit = dict.fromkeys(_failed_on(verdict.news))
+        new = [name for name in hit if failures[name] >= nodes.avoid_after and name not in names]
+        for name in new:
+            valid.append({"name": name, "until": until})
+            note = f"node {name} is avoided until {until}: the job failed there {failures[name]} times"
+            verdict.events.append(("NodeAvoided", note))
+    if valid:
+        status["avoidedNodes"] = valid
+    else:
+        status.pop("avoidedNodes", None)
+    return bool(new)
+
+
+def _failed_on(attempts: Sequence[JsonObject]) -> Sequence[str]:
+    return [each["node"] for each in attempts if each.get("node") and each["reason"] in (FAILED, UNKNOWN)]
+
+
+def _earlier(now: datetime, seconds: float) -> str:
+    return time_text(now - timedelta(seconds=seconds))

@@ -1,0 +1,229 @@
+"""Training that survives, on a whole cluster with real processes: what is restarted, what is charged, what is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+from support.commands import eventually, processes_of
+from support.team import Team, team
+from support.training import python
+
+from trainmaster.controller.kube.rest.resources import PODS
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.runtime.jsontree import JsonObject
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+BEGIN = """
+import os, pathlib, signal, sys, time
+place, rank = pathlib.Path(os.environ["PLACE"]), os.environ["PET_NODE_RANK"]
+signal.signal(signal.SIGTERM, lambda *_: ((place / "gone").touch(), os._exit(143)))
+def count():
+    name = place / ("ran-" + rank)
+    attempt = len(name.read_text()) if name.exists() else 0
+    name.write_text("x" * (attempt + 1))
+    return attempt
+def barrier():
+    while True:
+        time.sleep(0.05)
+attempt = count()
+"""
+ENDS = """
+if attempt < {times}:
+    if rank == "0":
+        barrier()
+    time.sleep({pause})
+    {how}
+"""
+LOSES_ITS_PEER = """
+if attempt == 0:
+    (place / ("up-" + rank)).touch()
+    if rank == "1":
+        barrier()
+    while not (place / "gone").exists():
+        time.sleep(0.01)
+    raise RuntimeError("[gloo] Connection closed by peer")
+"""
+WAITS = """
+(place / f"up-{attempt}").touch()
+while not (place / f"go-{attempt}").exists():
+    time.sleep(0.05)
+if rank == "0":
+    barrier()
+raise ValueError("my loss is NaN")
+"""
+
+
+def ends(how: str = "raise ValueError('my loss is NaN')", *, times: int = 99, pause: int = 0) -> str:
+    """A script whose second node ends its first attempts."""
+    return ENDS.format(how=how, times=times, pause=pause)
+
+
+JOBS: dict[str, tuple[str, JsonObject]] = {
+    "within": (ends(times=1), {"maxRestarts": 1}),
+    "exceeded": (ends(), {"maxRestarts": 1}),
+    "evicted": (LOSES_ITS_PEER, {"maxRestarts": 1}),
+    "evicted-at-zero": (LOSES_ITS_PEER, {"maxRestarts": 0}),
+    "deleted": (LOSES_ITS_PEER, {"maxRestarts": 0}),
+    "fail-code": (ends("os._exit(2)"), {"maxRestarts": 5, "exitCodes": {"fail": [2]}}),
+    "retry-code": (ends("os._exit(75)", times=2), {"maxRestarts": 0, "exitCodes": {"retry": [75]}}),
+    "window": (ends(times=2, pause=4), {"maxRestarts": 1, "restartWindow": "3s"}),
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mine(cluster_home: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Team]:
+    """A namespace in which all the jobs run side by side."""
+    directory = tmp_path_factory.mktemp("resilience")
+    async with team(cluster_home / ".trainmaster/kubeconfig", "surviving", directory) as mine:
+        for name, (script, policy) in JOBS.items():
+            await submit(mine, name, script, policy)
+        yield mine
+
+
+async def submit(mine: Team, name: str, script: str, policy: JsonObject) -> None:
+    """Start a job of two nodes, which share a directory."""
+    place = mine.directory / name
+    place.mkdir()
+    job = mine.manifest(name, "", nodes=2, resiliencePolicy=policy)
+    env = [{"name": "PLACE", "value": str(place)}]
+    job["spec"]["trainer"] = {"numNodes": 2, "command": python(BEGIN + script), "env": env}
+    await mine.client.create(TRAINJOBS, job)
+
+
+async def both_up(mine: Team, name: str) -> str:
+    """Wait until both nodes of a job train; returns the pod of the second one."""
+    place = mine.directory / name
+    await eventually(lambda: (place / "up-0").exists() and (place / "up-1").exists())
+    [pod] = [each for each in await mine.pods(name) if each["metadata"]["name"].startswith(f"{name}-node-0-1-")]
+    return str(pod["metadata"]["name"])
+
+
+async def evict(mine: Team, pod: str) -> None:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": mine.name}}
+    status, _, answer = await mine.client.raw("POST", PODS.path(mine.name, pod, "eviction"), body=orjson.dumps(body))
+    assert status == 201, answer
+
+
+async def ended(mine: Team, name: str, kind: str) -> tuple[JsonObject, JsonObject]:
+    """Wait for the end of a job; returns the condition and what became of its attempts."""
+    condition = await mine.condition(name, kind)
+    job = await mine.client.get(TRAINJOBS, mine.name, name)
+    ledger = job["status"]["resilience"]
+    assert job["status"].get("restarts", 0) == len(ledger.get("attempts", ())) - (kind == "Failed")
+    return condition, ledger
+
+
+def told(ledger: JsonObject) -> list[tuple[int, str, bool]]:
+    return [(each["number"], each["reason"], each["charged"]) for each in ledger["attempts"]]
+
+
+async def row(mine: Team, name: str) -> list[str]:
+    """State, cause, nodes and restarts of a job, as `trainmaster list` shows them."""
+    lines = [line.split() for line in (await mine.cli("list", code=0)).out.splitlines()]
+    [found] = [line for line in lines if name in line]
+    return found[found.index(name) + 1 :][:4]
+
+
+async def test_a_crash_within_the_budget_costs_one_restart(mine: Team) -> None:
+    _, ledger = await ended(mine, "within", "Complete")
+    assert told(ledger) == [(0, "Failed", True)]
+    assert ledger["chargedRestarts"] == 1
+    [attempt] = ledger["attempts"]
+    assert attempt["pod"].startswith("within-node-0-1-")
+    assert attempt["node"]
+    assert attempt["message"].endswith("with exit code 1: ValueError: my loss is NaN")
+    assert await row(mine, "within") == ["Complete", "-", "2", "1"]
+    assert "ValueError: my loss is NaN" in (await mine.cli("explain", "within")).out
+
+
+async def test_over_its_budget_a_job_fails_with_the_cause(mine: Team) -> None:
+    condition, ledger = await ended(mine, "exceeded", "Failed")
+    assert told(ledger) == [(0, "Failed", True), (1, "Failed", True)]
+    assert "attempt 1: rank 1 (pod exceeded-node-0-1-" in condition["message"]
+    assert condition["message"].endswith("ValueError: my loss is NaN")
+    assert await row(mine, "exceeded") == ["Failed", "ContainerFailed", "2", "1"]
+    explained = (await mine.cli("explain", "exceeded")).out
+    assert "ValueError: my loss is NaN" in explained
+
+
+@pytest.mark.parametrize("name", ["evicted", "evicted-at-zero"])
+async def test_an_eviction_is_not_charged_though_the_peer_crashes_of_it(mine: Team, name: str) -> None:
+    await evict(mine, await both_up(mine, name))
+    _, ledger = await ended(mine, name, "Complete")
+    assert told(ledger) == [(0, "Disrupted", False)]
+    assert "EvictionByEvictionAPI" in ledger["attempts"][0]["message"]
+    assert ledger.get("chargedRestarts", 0) == 0
+    assert "replacedJobSet" not in ledger
+
+
+async def test_a_pod_deleted_by_hand_is_not_charged(mine: Team) -> None:
+    await mine.client.delete(PODS, mine.name, await both_up(mine, "deleted"))
+    _, ledger = await ended(mine, "deleted", "Complete")
+    assert told(ledger) == [(0, "Disrupted", False)]
+    assert "it was deleted while it ran" in ledger["attempts"][0]["message"]
+
+
+async def test_exit_codes_say_whether_the_job_goes_on(mine: Team) -> None:
+    condition, ledger = await ended(mine, "fail-code", "Failed")
+    assert condition["reason"] == "FailJobSetFailurePolicyAction"
+    assert "failed at" in condition["message"]
+    assert "with exit code 2" in condition["message"]
+    assert told(ledger) == [(0, "Failed", True)]
+    _, ledger = await ended(mine, "retry-code", "Complete")
+    assert told(ledger) == [(0, "Retry", False), (1, "Retry", False)]
+
+
+async def test_only_restarts_within_the_window_count(mine: Team) -> None:
+    _, ledger = await ended(mine, "window", "Complete")
+    assert told(ledger) == [(0, "Failed", True), (1, "Failed", True)]
+
+
+async def suspend(mine: Team, name: str, *, to: bool) -> None:
+    await mine.client.patch(TRAINJOBS, mine.name, name, {"spec": {"suspend": to}})
+
+
+async def test_the_budget_outlives_a_suspension_and_the_jobset(mine: Team) -> None:
+    await submit(mine, "kept", WAITS, {"maxRestarts": 1})
+    place = mine.directory / "kept"
+
+    async def charged() -> Any:
+        status = (await mine.client.get(TRAINJOBS, mine.name, "kept")).get("status") or {}
+        return (status.get("resilience") or {}).get("chargedRestarts")
+
+    await eventually((place / "up-0").exists)
+    (place / "go-0").touch()
+    await eventually((place / "up-1").exists)
+    await eventually(charged)
+    await suspend(mine, "kept", to=True)
+    await mine.condition("kept", "Suspended")
+
+    async def no_pods() -> bool:
+        return not await mine.pods("kept")
+
+    await eventually(no_pods)
+    await mine.client.delete(JOBSETS, mine.name, "kept")
+    await suspend(mine, "kept", to=False)
+    await eventually((place / "up-2").exists)
+    (place / "go-2").touch()
+    _, ledger = await ended(mine, "kept", "Failed")
+    assert told(ledger) == [(0, "Failed", True), (1, "Failed", True)]
+
+
+async def test_a_manager_that_dies_meanwhile_goes_on_where_it_was(mine: Team) -> None:
+    await submit(mine, "orphaned", LOSES_ITS_PEER, {"maxRestarts": 0})
+    pod = await both_up(mine, "orphaned")
+    managers = processes_of("trainmaster.controller.cli\0manager\0--kubeconfig\0" + str(mine.kubeconfig))
+    assert len(managers) == 1
+    await evict(mine, pod)
+    os.kill(managers.pop(), signal.SIGKILL)
+    _, ledger = await ended(mine, "orphaned", "Complete")
+    assert [charged for _, _, charged in told(ledger)] == [False]
+    assert (mine.directory / "orphaned/ran-0").read_text() == "xx"
