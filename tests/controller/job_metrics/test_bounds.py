@@ -107,7 +107,7 @@ def test_the_condition_of_a_container_that_failed_tells_the_cause(
 ) -> None:
     """As the manager words it, which is all that is left of it after a restart."""
     told = FirstFailures()
-    told.note([failure], {})
+    told.add([failure], {})
     assert told.condition is not None
     assert failure_of(holding(condition("Failed", "FailedJobs"), told.condition)) == (cause, kind)
     assert failure_of(holding(told.condition)) == (cause, kind)

@@ -83,7 +83,7 @@ class FirstFailures:
 
     _seen: set[Identity] = field(default_factory=set)
 
-    def note(self, failures: Iterable[ContainerFailure], replaced: Mapping[str, int]) -> list[FirstFailure]:
+    def add(self, failures: Iterable[ContainerFailure], replaced: Mapping[str, int]) -> list[FirstFailure]:
         """Take the failures that all pods tell of by now; returns what is to be told of them.
 
         Args:
