@@ -94,7 +94,7 @@ class Decider(Protocol[Job, Observed, Decided]):
         """Take note that all is written that comes before deletions; `status` is None if that still has to wait."""
 
     def keep_plan(self, key: str, observed: Observed, decided: Decided) -> bool:
-        """Keep a plan that nothing stands in the way of; return whether events of what was written need no reconcile."""
+        """Keep a plan that nothing is in the way of; return whether events of what was written need no reconcile."""
 
     def on_expired(self, raw: JsonObject) -> JobEvent:
         """Take note that a job was deleted at the end of its time to live; return the event of that."""

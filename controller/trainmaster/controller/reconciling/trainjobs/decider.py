@@ -244,7 +244,7 @@ class TrainJobDecider:
             self.forget_plan(key)
 
     def keep_plan(self, key: str, observed: Observed, decided: Plan) -> bool:
-        """Keep a plan that nothing stands in the way of; return whether events of what was written need no reconcile."""
+        """Keep a plan that nothing is in the way of; return whether events of what was written need no reconcile."""
         if self._plugin_threads is not None:
             return False  # nobody knows what plugins of others do about their own objects, or about a status
         if decided.deletes or decided.waiting or decided.skipped or decided.may_lack_jobs or decided.is_due:
