@@ -61,7 +61,7 @@ it is stopped.
 """
 
 _ATTEMPT: Final = re.compile(r"(?:^|; )attempt (\d{1,6})(?:, restart (\d{1,6}))?: [^()\n]{1,300} \(pod ", re.MULTILINE)
-"""How conditions begin what they tell of an attempt (`diagnosis.conditions`); what programs say is further behind."""
+"""How conditions begin what they tell of an attempt (`diagnosis.first_failures`); what programs say comes later."""
 
 _TORCHRUN: Final = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
 

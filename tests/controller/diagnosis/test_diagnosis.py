@@ -18,7 +18,7 @@ from support.failing_pods import (
 from support.objects import SUSPENDED, replicated_job
 from support.world import KEY
 
-from trainmaster.controller.diagnosis.diagnosis import FIRST_LOOK, SETTLING
+from trainmaster.controller.diagnosis.diagnosis import FIRST_LOOK, SECOND_READ
 from trainmaster.controller.kube.rest.errors import (
     ServerError,
 )
@@ -33,7 +33,7 @@ async def test_when_all_ranks_are_ready_again_the_condition_is_gone() -> None:
     await world.report(active=1, ready=1)
     assert world.conditions == {}
     assert world.find("TrainJob")["status"]["restarts"] == 1
-    await world.clock.advance(SETTLING)
+    await world.clock.advance(SECOND_READ)
     await world.reconcile()
     assert world.conditions == {}
     assert await world.report(active=1, ready=1) == DONE
@@ -96,7 +96,7 @@ async def test_a_failure_that_is_known_later_but_was_earlier_takes_its_place() -
     await world.report(active=1)
     assert "rank 0" in world.told[0]
     world.show_pods(failing(0, at=6, message="gloo: Connection closed by peer"), failing(1))
-    await world.clock.advance(SETTLING)
+    await world.clock.advance(SECOND_READ)
     await world.reconcile()
     assert world.told == [TOLD]
     assert world.reads == 2
@@ -217,7 +217,7 @@ async def test_a_container_that_runs_again_before_it_was_looked_at_is_told_and_n
     await world.report(active=1)
     world.unreadable_pods = None
     world.show_pods(pod(0), pod(1, containers=[container_status(RUNNING, last=terminated(message=NAN), restarts=1)]))
-    await world.clock.advance(SETTLING)
+    await world.clock.advance(SECOND_READ)
     await world.report(active=1, ready=1)
     assert world.events == [TOLD]
     assert world.conditions == {}

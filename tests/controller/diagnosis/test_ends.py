@@ -15,7 +15,7 @@ from support.failing_pods import (
 from support.objects import runtime_object, trainjob_object
 from support.world import KEY
 
-from trainmaster.controller.diagnosis.diagnosis import HELD, INTERVAL, LATELY, READING, SETTLING
+from trainmaster.controller.diagnosis.diagnosis import HELD, INTERVAL, LATELY, READING, SECOND_READ
 from trainmaster.controller.kube.rest.errors import (
     Forbidden,
     KubeError,
@@ -95,7 +95,7 @@ async def test_a_finding_that_comes_twice_changes_nothing() -> None:
     world.diagnosis.on_finding(KEY)
     world.diagnosis.on_finding(KEY)
     await world.reconcile()
-    await world.clock.advance(SETTLING)
+    await world.clock.advance(SECOND_READ)
     await world.reconcile()
     assert world.reads == 2
     assert world.told == world.events == [TOLD]

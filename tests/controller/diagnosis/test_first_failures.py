@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.failing_pods import FAILURE, SECOND
 
 from trainmaster.controller.container_failures import ContainerFailure
-from trainmaster.controller.diagnosis.conditions import (
+from trainmaster.controller.diagnosis.first_failures import (
     ATTEMPTS,
     FirstFailures,
     describe,
@@ -30,7 +30,7 @@ WHERE = "(pod demo-node-0-1-abcde, container node) failed at 2026-01-01T00:00:05
 
 
 def noted(first_failures: FirstFailures, *failures: ContainerFailure) -> list[str]:
-    return [each.text for each in first_failures.note(failures, {})]
+    return [each.text for each in first_failures.add(failures, {})]
 
 
 @pytest.mark.parametrize(

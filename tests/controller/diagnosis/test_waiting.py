@@ -7,7 +7,7 @@ from support.failing_pods import COMPLETED, FAILED, FailingWorld, failing, pod
 from support.job_views import condition
 from support.objects import replicated_job
 
-from trainmaster.controller.diagnosis.conditions import LONGEST
+from trainmaster.controller.diagnosis.waiting import LONGEST
 from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter
 from trainmaster.runtime.api.constants import COSCHEDULING_POD_LABEL, VOLCANO_POD_ANNOTATION

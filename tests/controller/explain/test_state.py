@@ -22,7 +22,7 @@ from support.job_views import (
     view,
 )
 
-from trainmaster.controller.explain.conditions import cause_of
+from trainmaster.controller.explain.condition_causes import cause_of
 from trainmaster.controller.explain.pods import missing_pods
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.timeline import MOST, timeline

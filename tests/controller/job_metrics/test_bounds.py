@@ -17,7 +17,7 @@ from support.observed_jobs import ObservedJobs, condition, training_job
 from support.series import series
 
 from trainmaster.controller.container_failures import ContainerFailure
-from trainmaster.controller.diagnosis.conditions import FirstFailures
+from trainmaster.controller.diagnosis.first_failures import FirstFailures
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.job_metrics.jobs_by_state import STATES, JobStates
 from trainmaster.controller.job_metrics.trainjob_facts import (
@@ -107,7 +107,7 @@ def test_the_condition_of_a_container_that_failed_tells_the_cause(
 ) -> None:
     """As the manager words it, which is all that is left of it after a restart."""
     told = FirstFailures()
-    told.note([failure], {})
+    told.add([failure], {})
     assert told.condition is not None
     assert failure_of(holding(condition("Failed", "FailedJobs"), told.condition)) == (cause, kind)
     assert failure_of(holding(told.condition)) == (cause, kind)

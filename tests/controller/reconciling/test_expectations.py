@@ -149,7 +149,7 @@ class Bench:
             self.echoes.add(KEY, version)
         assert self.queue.take() is None  # it would not be handed out while it is reconciled, either
         if settles:
-            self.echoes.settle(KEY)
+            self.echoes.expect(KEY)
         self.echoes.end(KEY)
 
     def asked(self) -> bool:

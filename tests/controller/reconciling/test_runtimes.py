@@ -252,7 +252,7 @@ async def test_another_reason_is_told_at_once() -> None:
 @pytest.mark.parametrize("message", ["x" * 5000, "é" * 5000, "short"])
 def test_a_note_fits_its_event(message: str) -> None:
     """The limit of the API is 1024 bytes, not characters."""
-    note = Problem("ApplyFailed", message).note("TrainJob")
+    note = Problem("ApplyFailed", message).event_note("TrainJob")
     assert len(note.encode()) <= 1024
     assert note.endswith(("short", " ..."))
 
@@ -261,5 +261,5 @@ def test_a_note_fits_its_event(message: str) -> None:
 def test_owners_read_no_credential_that_somebody_quotes() -> None:
     token = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.c2lnbmVk"
     problem = Problem("PluginFailed", f"plugin theirs failed in build: RuntimeError: {token} is no good")
-    assert "c2lnbmVk" not in f"{problem.condition()} {problem.note('TrainJob')}"
+    assert "c2lnbmVk" not in f"{problem.condition()} {problem.event_note('TrainJob')}"
     assert problem.condition()["message"].endswith("RuntimeError: [redacted] is no good")

@@ -32,8 +32,8 @@ from typing import Final, NamedTuple
 import structlog
 
 from trainmaster.controller.conditions import CONTAINER_FAILED, WAITING, find_condition, is_true, stored_status
-from trainmaster.controller.diagnosis.conditions import FirstFailures, read_condition, waiting_condition
 from trainmaster.controller.diagnosis.counts import Counts, counts_of, fails, is_ready, lacks_pods, stuck
+from trainmaster.controller.diagnosis.first_failures import FirstFailures, read_condition
 from trainmaster.controller.diagnosis.reading import (
     PodFailures,
     Unread,
@@ -43,6 +43,7 @@ from trainmaster.controller.diagnosis.reading import (
     read_refused_pods,
     replaced,
 )
+from trainmaster.controller.diagnosis.waiting import waiting_condition
 from trainmaster.controller.explain.findings import Event
 from trainmaster.controller.explain.state import PATIENCE
 from trainmaster.controller.kube.cache.store import StoreReader, parse_resource_version
@@ -63,7 +64,7 @@ WORKERS: Final = 4
 HELD: Final = 3.0
 """Seconds for which the end of a job is held back at most."""
 
-SETTLING: Final = 2.0
+SECOND_READ: Final = 2.0
 """Seconds until the pods are read once more: the nodes of other ranks may tell later what happened earlier."""
 
 READING: Final = 240.0
@@ -136,7 +137,7 @@ class _Job:
     failing_as_of: int = 0
     """The resource version at which a failure was not overcome yet."""
 
-    settles: bool = False
+    is_read_twice: bool = False
     """Whether they are to be read once more after that."""
 
     unread_since: float | None = None
@@ -305,12 +306,12 @@ class Diagnosis:
             self._ask(key)
         return job.refusal
 
-    def note_counts(self, key: str, jobset: JsonObject) -> None:
+    def keep_counts(self, key: str, jobset: JsonObject) -> None:
         """Take note of counts of a JobSet which the status of its TrainJob is to tell of later."""
         counts = counts_of((jobset.get("status") or {}).get("replicatedJobsStatus") or ())
         self._counts[key] = (jobset["metadata"]["uid"], counts)
 
-    def note_status(self, key: str, status: JsonObject) -> None:
+    def on_status_written(self, key: str, status: JsonObject) -> None:
         """Take note of what the status of a TrainJob tells from now on; once it tells the end, nothing else is kept."""
         known = self._counts.get(key)
         if known is not None and known[1] == counts_of(status.get("jobsStatus") or ()):
@@ -385,7 +386,7 @@ class Diagnosis:
         failures = [failure for pod in pods for failure in pod.failures]
         over = set(overcome(pods, attempt))
         job.failing_as_of = version if any(each not in over for each in failures) else 0
-        for each in job.first_failures.note(failures, replaced(pods)):
+        for each in job.first_failures.add(failures, replaced(pods)):
             log.info("a container failed", failure=each.text)
             self._recorder.event(trainjob, type="Warning", reason=CONTAINER_FAILED, action=_ACTION, note=each.text)
         if job.pods is not None:
@@ -456,10 +457,10 @@ class Diagnosis:
     def _schedule_read(self, job: _Job, *, fallen: bool, anew: bool) -> None:
         now = self._clock.monotonic()
         if fallen and (anew or not job.first_failures.is_open):
-            job.due, job.settles = now, True
+            job.due, job.is_read_twice = now, True
         elif fallen:
             # It follows from a failure that is known.
-            job.due = now + SETTLING if job.due is None else min(job.due, now + SETTLING)
+            job.due = now + SECOND_READ if job.due is None else min(job.due, now + SECOND_READ)
 
     def _schedule_look(self, job: _Job, trainjob: JsonObject, *, waits: bool, is_idle: bool) -> None:
         if not waits:
@@ -481,7 +482,7 @@ class Diagnosis:
         if delay:
             job.due = now + delay
             return False
-        job.due, job.settles = (now + SETTLING if job.settles else None), False
+        job.due, job.is_read_twice = (now + SECOND_READ if job.is_read_twice else None), False
         return True
 
     def _takes_look(self, look: _Look | None) -> bool:

@@ -23,8 +23,8 @@ from trainmaster.controller.container_failures import (
     ContainerFailure,
     container_failures,
 )
-from trainmaster.controller.diagnosis.conditions import kept
 from trainmaster.controller.diagnosis.counts import without_jobs
+from trainmaster.controller.diagnosis.waiting import kept
 from trainmaster.controller.explain.findings import Event, parse_event
 from trainmaster.controller.explain.pods import is_of_jobset, is_running, places
 from trainmaster.controller.kube.cache.store import parse_resource_version

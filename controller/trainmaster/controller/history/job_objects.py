@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from trainmaster.controller.conditions import CONTAINER_FAILED
-from trainmaster.controller.explain.conditions import cause_of, exit_code_of
+from trainmaster.controller.explain.condition_causes import cause_of, exit_code_of
 from trainmaster.controller.history.record import (
     FAILED,
     RESUMED,

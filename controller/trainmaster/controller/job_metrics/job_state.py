@@ -18,7 +18,7 @@ from trainmaster.controller.conditions import (
     RUNTIME_NOT_FOUND,
 )
 from trainmaster.controller.explain.cause import Cause, Question
-from trainmaster.controller.explain.conditions import REACHED_MAX_RESTARTS
+from trainmaster.controller.explain.condition_causes import REACHED_MAX_RESTARTS
 from trainmaster.controller.explain.state import State
 from trainmaster.controller.job_metrics.trainjob_facts import INVALID, TrainJobFacts
 from trainmaster.controller.job_metrics.workload_facts import WorkloadFacts

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.conditions import cause_of, exit_code_of
+from trainmaster.controller.explain.condition_causes import cause_of, exit_code_of
 from trainmaster.controller.job_fields import QUEUE_LABEL, number
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, MANAGED_BY_TRAINER, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject

@@ -191,9 +191,9 @@ class WrittenBesideStore(JoinedStore, WrittenStore):
         super().__init__([*parts, (Scope(None, metadata_only=True, owned_only=True), written)])
         self._written = written
 
-    def note(self, key: str, written: JsonObject, now: float) -> None:
+    def remember(self, key: str, written: JsonObject, now: float) -> None:
         """Take note of an object that is there, for the reconcile of `key`."""
-        self._written.note(key, written, now)
+        self._written.remember(key, written, now)
 
     def forget(self, before: float) -> list[str]:
         """Forget what was noted before a moment; returns whose it was."""

@@ -68,7 +68,7 @@ FIRST_BATCH: Final = 4
 LARGEST_BATCH: Final = 32
 """Creations under way for one job."""
 
-_SETTLED: Final = 65_536
+_MOST_APPLIED: Final = 65_536
 
 
 class Applier:
@@ -109,7 +109,7 @@ class Applier:
         self._recorder = recorder
         self._is_quiet = is_quiet
         self._log = log.bind()  # each call of one that is not bound binds it
-        self._settled: LRUCache[str, int] = LRUCache(_SETTLED)
+        self._applied: LRUCache[str, int] = LRUCache(_MOST_APPLIED)
         """By UID of an object: what was applied to it, if an apply of that is not certain to change anything."""
 
         self._unanswered: set[str] = set()
@@ -180,7 +180,7 @@ class Applier:
         what = f'{obj["kind"]} "{obj["metadata"]["name"]}"'
         uid, target = raw["metadata"]["uid"], f"{obj['apiVersion']} {what}"
         resource, store = self._stores[obj["apiVersion"], obj["kind"]]
-        if not apply.certain and self._is_settled(apply, uid, target):
+        if not apply.certain and self._is_applied(apply, uid, target):
             return None
         delay = self._write_backoff.delay(uid, target, obj)
         if delay is not None:
@@ -217,7 +217,7 @@ class Applier:
         foreseen = apply.uid is None and self._is_as_applied(apply, written, content)
         self._expectations.expect_write(key, written, store, foreseen=foreseen)
         if not apply.certain and apply.uid is not None:
-            self._settled[apply.uid] = content
+            self._applied[apply.uid] = content
         return None
 
     async def _create(self, key: str, owner: Owner, create: Create) -> None:
@@ -297,16 +297,16 @@ class Applier:
             return True
         found = drift_of_created(apply.object, created)
         if found is Drift.POSSIBLE:
-            self._settled[created["metadata"]["uid"]] = content
+            self._applied[created["metadata"]["uid"]] = content
         return found is not Drift.CERTAIN
 
-    def _is_settled(self, apply: Apply, owner: str, target: str) -> bool:
+    def _is_applied(self, apply: Apply, owner: str, target: str) -> bool:
         """Tell whether an object is what the server made of the last apply, which had the same content."""
         if apply.uid is None:
             return False
         if self._write_backoff.wrote_recently(owner, target, apply.object):
-            self._settled[apply.uid] = digest(apply.object)
-        return self._settled.get(apply.uid) == digest(apply.object)
+            self._applied[apply.uid] = digest(apply.object)
+        return self._applied.get(apply.uid) == digest(apply.object)
 
     def _event(self, owner: Owner, reason: str, note: str, *, warning: bool = False) -> None:
         if warning or not self._is_quiet:

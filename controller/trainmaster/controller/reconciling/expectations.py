@@ -18,7 +18,7 @@ Guarantees:
   its children they are not: the successor of a name must see what its predecessor left before it builds the same again.
 - An event is an echo only if it shows an object in the very state, by UID and resource version, in which a write left
   it that nothing unseen can hide behind, and if the reconcile that wrote it said at its end that it left nothing to do
-  (`Echoes.settle`). The first event that is none ends that for its key. An echo fulfils its expectation.
+  (`Echoes.expect`). The first event that is none ends that for its key. An echo fulfils its expectation.
 - What comes while a key is reconciled is decided on at the end of that: the queue would hand the key out no earlier,
   and an event may overtake the answer of the write that it tells of.
 
@@ -69,12 +69,12 @@ class WrittenStore(StoreReader):
     """A store that shows what was written here, because nobody reads that from the server."""
 
     @abstractmethod
-    def note(self, key: str, written: JsonObject, now: float) -> None:
-        """Take note of an object that is there, for the reconcile of `key`."""
+    def remember(self, key: str, written: JsonObject, now: float) -> None:
+        """Remember an object that is there, for the reconcile of `key`."""
 
     @abstractmethod
     def forget(self, before: float) -> list[str]:
-        """Forget what was noted before a moment; returns whose it was."""
+        """Forget what was remembered before a moment; returns whose it was."""
 
     @abstractmethod
     def delete(self, key: str) -> object:
@@ -86,20 +86,20 @@ class UnreadStore(Store, WrittenStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self._noted: dict[str, tuple[str, float]] = {}
+        self._remembered: dict[str, tuple[str, float]] = {}
 
-    def note(self, key: str, written: JsonObject, now: float) -> None:
-        """Take note of an object that is there, for the reconcile of `key`."""
+    def remember(self, key: str, written: JsonObject, now: float) -> None:
+        """Remember an object that is there, for the reconcile of `key`."""
         name = object_key(written)
         self.put({field: written[field] for field in ("apiVersion", "kind", "metadata")}, key=name)
-        self._noted[name] = key, now
+        self._remembered[name] = key, now
 
     def forget(self, before: float) -> list[str]:
-        """Forget what was noted before a moment; returns whose it was."""
-        old = {name: key for name, (key, at) in self._noted.items() if at <= before}
+        """Forget what was remembered before a moment; returns whose it was."""
+        old = {name: key for name, (key, at) in self._remembered.items() if at <= before}
         for name in old:
             self.delete(name)
-            del self._noted[name]
+            del self._remembered[name]
         return list(old.values())
 
 
@@ -129,7 +129,7 @@ class Expectations:
                 nothing, or the version that was read.
         """
         if isinstance(store, WrittenStore):
-            store.note(key, written, self._clock.monotonic())
+            store.remember(key, written, self._clock.monotonic())
             self._written.add(store)
             return
         metadata = written["metadata"]
@@ -239,7 +239,7 @@ class Echoes:
         self._held: dict[str, dict[Version | None, tuple[bool, int]]] = {}
         """What events have told of each key that is being reconciled: each with `anew` and its priority."""
 
-        self._settled: set[str] = set()
+        self._echoing: set[str] = set()
         """Keys of which echoes are to come."""
 
         self._asked_anew: set[str] = set()
@@ -247,7 +247,7 @@ class Echoes:
 
     def __len__(self) -> int:
         """Count the keys of which something is remembered."""
-        return len(self._held) + len(self._settled) + len(self._asked_anew)
+        return len(self._held) + len(self._echoing) + len(self._asked_anew)
 
     def add(
         self, key: str, version: Version | None, *, anew: bool = False, priority: int = 0, delay: float = 0.0
@@ -274,16 +274,16 @@ class Echoes:
         Returns:
             Whether it is to take nothing for known.
         """
-        self._settled.discard(key)
+        self._echoing.discard(key)
         self._held[key] = {}
         anew = key in self._asked_anew
         self._asked_anew.discard(key)
         return anew
 
-    def settle(self, key: str) -> None:
+    def expect(self, key: str) -> None:
         """Say that the reconcile of a key leaves nothing to do, as soon as the caches show what it wrote."""
         if self._expectations.all_foreseen(key):
-            self._settled.add(key)
+            self._echoing.add(key)
 
     def end(self, key: str) -> None:
         """Say that the reconcile of a key has ended, well or not."""
@@ -292,7 +292,7 @@ class Echoes:
                 self._add(key, anew=anew, priority=priority)
 
     def _add(self, key: str, *, anew: bool, priority: int, delay: float = 0.0) -> None:
-        self._settled.discard(key)
+        self._echoing.discard(key)
         if delay:
             self._queue.add_after(key, delay, priority=priority)
         else:
@@ -303,8 +303,8 @@ class Echoes:
             self._asked_anew.add(key)
 
     def _is_echo(self, key: str, version: Version | None) -> bool:
-        if version is None or key not in self._settled or not self._expectations.fulfil(key, version):
+        if version is None or key not in self._echoing or not self._expectations.fulfil(key, version):
             return False
         if not self._expectations.is_pending(key):
-            self._settled.discard(key)
+            self._echoing.discard(key)
         return True

@@ -51,7 +51,7 @@ class Problem:
         message = redact(self.message)[:_CONDITION_MESSAGE_LIMIT]
         return {"type": BLOCKED, "status": "True", "reason": self.reason, "message": message}
 
-    def note(self, kind: str) -> str:
+    def event_note(self, kind: str) -> str:
         """The note of the event that tells the owner of an object of that kind."""
         encoded = redact(self.message).encode("utf-8", "replace")
         text = encoded[:_EVENT_TEXT_LIMIT].decode("utf-8", "ignore")
@@ -127,7 +127,9 @@ class ProblemReporter:
         self._reported[key] = _Report(uid, problem, self._clock.monotonic())
         log.warning("the job is blocked", kind=self._kind, reason=problem.reason, message=problem.message)
         reason = f"{self._kind}ResourcesCreationFailed"
-        self._recorder.event(raw, type="Warning", reason=reason, action=EVENT_ACTION, note=problem.note(self._kind))
+        self._recorder.event(
+            raw, type="Warning", reason=reason, action=EVENT_ACTION, note=problem.event_note(self._kind)
+        )
 
     def report_conflict(self, raw: JsonObject, what: str, conflict: FieldConflict) -> None:
         """Report that somebody keeps undoing what we write."""

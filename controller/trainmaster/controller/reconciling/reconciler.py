@@ -90,14 +90,14 @@ class Decider(Protocol[Job, Observed, Decided]):
     def unreadable_status(self, raw: JsonObject, problem: Problem) -> JsonObject | None:
         """Return the status that tells why a job cannot be read; None if it has ended."""
 
-    def note(self, key: str, decided: Decided, status: JsonObject | None) -> None:
-        """Note that all is written that comes before deletions; `status` is None if that still has to wait."""
+    def on_written(self, key: str, decided: Decided, status: JsonObject | None) -> None:
+        """Take note that all is written that comes before deletions; `status` is None if that still has to wait."""
 
-    def settle(self, key: str, observed: Observed, decided: Decided) -> bool:
-        """Note that nothing is in the way; return whether the events of what was written need no reconcile."""
+    def keep_plan(self, key: str, observed: Observed, decided: Decided) -> bool:
+        """Keep a plan that nothing is in the way of; return whether events of what was written need no reconcile."""
 
-    def note_expiry(self, raw: JsonObject) -> JobEvent:
-        """Note that a job was deleted at the end of its time to live; return the event of that."""
+    def on_expired(self, raw: JsonObject) -> JobEvent:
+        """Take note that a job was deleted at the end of its time to live; return the event of that."""
 
     def forget_plan(self, key: str) -> None:
         """Decide anew: something has changed at which `observe` does not look."""
@@ -255,8 +255,8 @@ class Reconciler(Generic[Job, Observed, Decided]):
         self._tell(key, raw, decided, status if status_due is None else None)
         if await self._clean_up(key, owner, decided, status_due):
             return DONE
-        if problem is None and write_due is None and decider.settle(key, observed, decided):
-            self.echoes.settle(key)
+        if problem is None and write_due is None and decider.keep_plan(key, observed, decided):
+            self.echoes.expect(key)
         waiting = WAITING_INTERVAL if decided.waiting else None
         taken = UNTIL_FREED if problem is not None and problem.reason == NAME_TAKEN else None
         # What a server refuses is asked again by the backoff alone.
@@ -307,7 +307,7 @@ class Reconciler(Generic[Job, Observed, Decided]):
         self._record(raw, decided.events)
         if status is not None:
             self._record(raw, decided.status_events)
-        self._decider.note(key, decided, status)
+        self._decider.on_written(key, decided, status)
 
     async def _clean_up(self, key: str, owner: Owner, decided: Decided, status_due: float | None) -> bool:
         """Delete what is not wanted any more; tells whether that is the job itself."""
@@ -316,7 +316,7 @@ class Reconciler(Generic[Job, Observed, Decided]):
         if status_due is not None or not decided.is_expired:
             return False
         if await self._applier.delete_expired(key, owner):
-            self._record(owner.raw, [self._decider.note_expiry(owner.raw)])
+            self._record(owner.raw, [self._decider.on_expired(owner.raw)])
         return True
 
     async def _report_unreadable(self, key: str, raw: JsonObject, problem: Problem) -> Outcome:

@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from trainmaster.controller.conditions import find_condition, is_true, stored_status
-from trainmaster.controller.diagnosis.conditions import describe
+from trainmaster.controller.diagnosis.first_failures import describe
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.redaction import redact
 from trainmaster.controller.resilience.attempts import AttemptFacts, Disruption

@@ -52,8 +52,8 @@ def validate_runtime(obj: JsonObject, old: JsonObject | None, *, framework: Fram
         return ValidationResult(refusal=f"the runtime cannot be read: {'; '.join(error.problems)}")
     except TemplateInvalid as error:
         return ValidationResult([FieldError("spec.template.spec", str(error), type="Forbidden")])
-    warnings = list(_warnings(runtime)) if old is None else []
     errors = list(_check(runtime))
+    warnings = list(_warnings(runtime)) if old is None and not errors else []
     of_plugins = framework.policy_problems(runtime.spec.ml_policy, runtime.spec.pod_group_policy)
     for found in (*of_plugins, *_check_resilience(runtime)):
         if isinstance(found, FieldError):

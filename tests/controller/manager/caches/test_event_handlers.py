@@ -239,7 +239,7 @@ async def test_only_events_of_what_a_trainjob_consists_of_can_be_echoes(cluster:
             expectations.expect_write(
                 "team/demo", {"apiVersion": "v1", **written}, caches.trainjobs.store, foreseen=True
             )
-        echoes.settle("team/demo")
+        echoes.expect("team/demo")
         echoes.end("team/demo")
 
     async with running(caches):

@@ -9,8 +9,8 @@ import pytest
 from support.objects import COMPLETE, SUSPENDED, runtime_object, trainjob_object
 from support.world import World
 
-from trainmaster.controller.diagnosis.conditions import FirstFailure, FirstFailures
 from trainmaster.controller.diagnosis.diagnosis import Findings
+from trainmaster.controller.diagnosis.first_failures import FirstFailure, FirstFailures
 from trainmaster.controller.kube.rest.errors import Conflict
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.outcomes import DONE, LONGEST_REQUEUE, RequeueAfter

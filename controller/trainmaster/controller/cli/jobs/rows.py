@@ -12,7 +12,7 @@ from trainmaster.controller.cli.output import one_line
 from trainmaster.controller.cli.printers import aligned
 from trainmaster.controller.container_failures import JOBSET_LABEL, rank_of
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.conditions import cause_of
+from trainmaster.controller.explain.condition_causes import cause_of
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.pods import is_own
 from trainmaster.controller.explain.state import state_of

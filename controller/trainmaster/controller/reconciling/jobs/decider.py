@@ -38,7 +38,7 @@ from trainmaster.controller.reconciling.problems import EVENT_ACTION, Problem
 from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.controller.redaction import redact
 from trainmaster.metrics.jobs import JobsMetrics
-from trainmaster.runtime.jobs.conditions import Conditions
+from trainmaster.runtime.jobs.condition_list import Conditions
 from trainmaster.runtime.jobs.constants import FAILED, MANAGED_BY_TRAINING_OPERATOR, REPLICA_TYPE_LABEL, SUCCEEDED
 from trainmaster.runtime.jobs.defaulting import parse_job
 from trainmaster.runtime.jobs.interface import Job, JobKind, contained
@@ -150,7 +150,7 @@ class JobDecider:
         conditions.put(told["type"], told["reason"], told["message"])
         return {**old, "conditions": conditions.to_json()}
 
-    def note(self, key: str, decided: Plan, status: JsonObject | None) -> None:  # noqa: ARG002
+    def on_written(self, key: str, decided: Plan, status: JsonObject | None) -> None:  # noqa: ARG002
         """Count what happened, once the status says so, and the failed pods that are to be replaced."""
         job = decided.update.job
         for pods in decided.replaced:
@@ -160,7 +160,7 @@ class JobDecider:
         for counter in decided.update.counts if status is not None else ():
             self._metrics.count(counter, job.namespace)
 
-    def settle(self, key: str, observed: Observed, decided: Plan) -> bool:  # noqa: ARG002
+    def keep_plan(self, key: str, observed: Observed, decided: Plan) -> bool:  # noqa: ARG002
         """Return that each event needs a reconcile.
 
         A kind decides from the pods that there are (`build`, `update_job_status`), so one that was just created says
@@ -168,7 +168,7 @@ class JobDecider:
         """
         return False
 
-    def note_expiry(self, raw: JsonObject) -> JobEvent:
+    def on_expired(self, raw: JsonObject) -> JobEvent:
         """Count that a job was deleted at the end of its time to live; return the event of that."""
         self._metrics.count("deleted", raw["metadata"]["namespace"])
         return JobEvent("SuccessfulDeleteJob", f"Deleted job: {raw['metadata']['name']}")

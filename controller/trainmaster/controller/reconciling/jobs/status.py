@@ -11,7 +11,7 @@ from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.metrics.jobs import JobCounter
-from trainmaster.runtime.jobs.conditions import Conditions
+from trainmaster.runtime.jobs.condition_list import Conditions
 from trainmaster.runtime.jobs.constants import CREATED, FAILED, RESTARTING, RUNNING, SUCCEEDED, SUSPENDED
 from trainmaster.runtime.jobs.interface import ConditionUpdate, Job
 from trainmaster.runtime.jobs.labels import replica_selector

@@ -138,7 +138,7 @@ class TrainJobDecider:
         (key,) = keys
         if key not in self._lasting_plans or not only_counters_change(change):
             return False
-        self._diagnosis.note_counts(key, change.new)
+        self._diagnosis.keep_counts(key, change.new)
         return True
 
     def is_ours(self, raw: JsonObject) -> bool:
@@ -235,16 +235,16 @@ class TrainJobDecider:
         set_condition(conditions, problem.condition(), now=time_text(self._clock.now()))
         return {**old, "conditions": conditions}
 
-    def note(self, key: str, decided: Plan, status: JsonObject | None) -> None:  # noqa: ARG002 - the status says it all
-        """Note what the status tells from now on."""
+    def on_written(self, key: str, decided: Plan, status: JsonObject | None) -> None:  # noqa: ARG002 - the status says it all
+        """Take note of what the status tells from now on."""
         if status is None:
             return
-        self._diagnosis.note_status(key, status)
+        self._diagnosis.on_status_written(key, status)
         if finished(status.get("conditions") or []):
             self.forget_plan(key)
 
-    def settle(self, key: str, observed: Observed, decided: Plan) -> bool:
-        """Note that nothing is in the way; return whether the events of what was written need no reconcile."""
+    def keep_plan(self, key: str, observed: Observed, decided: Plan) -> bool:
+        """Keep a plan that nothing is in the way of; return whether events of what was written need no reconcile."""
         if self._plugin_threads is not None:
             return False  # nobody knows what plugins of others do about their own objects, or about a status
         if decided.deletes or decided.waiting or decided.skipped or decided.may_lack_jobs or decided.is_due:
@@ -257,7 +257,7 @@ class TrainJobDecider:
             self._lasting_plans[key] = _digest(observed.raw), decided.time_to_live
         return True
 
-    def note_expiry(self, raw: JsonObject) -> JobEvent:  # noqa: ARG002 - all say the same
+    def on_expired(self, raw: JsonObject) -> JobEvent:  # noqa: ARG002 - all say the same
         """Return the event of a TrainJob that was deleted at the end of its time to live."""
         note = "it had ended, and was deleted because its ttlSecondsAfterFinished was over"
         return JobEvent(TIME_TO_LIVE_EXPIRED, note)

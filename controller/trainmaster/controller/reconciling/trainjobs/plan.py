@@ -147,7 +147,7 @@ def plan(observed: Observed, framework: Framework, *, fails: bool, now: datetime
             if planned.problem or planned.waiting:
                 break
             _plan_object(desired, resolution.builders[desired.identity], observed, planned)
-        _note_lack_of_jobs(resolution, observed, planned)
+        _find_lack_of_jobs(resolution, observed, planned)
         planned.time_to_live = _ttl_after_finished(job, runtime)
         planned.lasts = len(resolution.objects) == 1 and all(
             observed.is_workload(each.identity) and each.when is not ApplyWhen.ALWAYS for each in resolution.objects
@@ -230,7 +230,7 @@ def _moment(text: str | None) -> datetime | None:
         return None
 
 
-def _note_lack_of_jobs(resolution: Resolution, observed: Observed, planned: Plan) -> None:
+def _find_lack_of_jobs(resolution: Resolution, observed: Observed, planned: Plan) -> None:
     jobset = observed.jobset
     if jobset is None or without_jobs(jobset):
         planned.may_lack_jobs = any(may_lack_jobs(desired.object) for desired in resolution.objects)

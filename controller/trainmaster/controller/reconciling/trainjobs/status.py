@@ -21,7 +21,7 @@ from trainmaster.controller.conditions import (
     set_condition,
 )
 from trainmaster.controller.container_failures import restarts_of
-from trainmaster.controller.diagnosis.conditions import FirstFailures
+from trainmaster.controller.diagnosis.first_failures import FirstFailures
 from trainmaster.controller.job_fields import PRECEDENCE, number
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
@@ -63,9 +63,9 @@ def next_status(
     snapshot_digest = decided.snapshot_digest or observed.snapshot_digest
     following: JsonObject = copy_tree(status)
     conditions: list[JsonObject] = following.get("conditions") or []
-    _note_suspension(job, conditions, now=now)
+    _set_suspended(job, conditions, now=now)
     if report is not None:
-        _note_report(report, following, conditions, now=now, cause=first_failures.cause if first_failures else None)
+        _set_reported(report, following, conditions, now=now, cause=first_failures.cause if first_failures else None)
     if first_failures is not None:
         _complete_end(job, conditions, first_failures.cause, now=now)
         _set_or_remove(conditions, CONTAINER_FAILED, first_failures.condition, now=now)
@@ -112,7 +112,7 @@ def _restarts(status: JsonObject, failures: FirstFailures | None, verdict: Verdi
     return max(stored, told + (not failures.is_open))
 
 
-def _note_suspension(job: TrainJob, conditions: list[JsonObject], *, now: str) -> None:
+def _set_suspended(job: TrainJob, conditions: list[JsonObject], *, now: str) -> None:
     if job.spec.suspend:
         condition = {"status": "True", "reason": SUSPENDED_REASON, "message": SUSPENDED_MESSAGE}
         set_condition(conditions, {"type": SUSPENDED, **condition}, now=now)
@@ -121,7 +121,7 @@ def _note_suspension(job: TrainJob, conditions: list[JsonObject], *, now: str) -
         set_condition(conditions, {"type": SUSPENDED, **condition}, now=now)
 
 
-def _note_report(
+def _set_reported(
     report: StatusReport, status: JsonObject, conditions: list[JsonObject], *, now: str, cause: str | None
 ) -> None:
     if report.jobs_status is not None:

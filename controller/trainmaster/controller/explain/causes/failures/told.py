@@ -19,7 +19,7 @@ from trainmaster.controller.explain.causes.failures.advice import READ_ITS_LOG, 
 from trainmaster.controller.explain.causes.failures.containers import cause_of_failure
 from trainmaster.controller.explain.causes.failures.last_said import READ_FROM_WORDS
 from trainmaster.controller.explain.causes.pods.disruptions import disruption_advice, said_disruption
-from trainmaster.controller.explain.conditions import cause_of
+from trainmaster.controller.explain.condition_causes import cause_of
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, parse_time
 from trainmaster.controller.explain.pods import last_failures
 from trainmaster.controller.explain.state import State, state_of
@@ -65,7 +65,7 @@ def _told_of_trainjob(view: JobView) -> Iterator[Finding]:
 
 
 def _failure(view: JobView, told: re.Match[str]) -> ContainerFailure:
-    """Read a failure as the manager words it (see `diagnosis.conditions`)."""
+    """Read a failure as the manager words it (see `diagnosis.first_failures`)."""
     return ContainerFailure(
         pod=told["pod"],
         pod_uid="",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.jobworld import KINDS, pytorchjob, replicas
 
-from trainmaster.runtime.jobs.conditions import Conditions
+from trainmaster.runtime.jobs.condition_list import Conditions
 from trainmaster.runtime.jobs.constants import CREATED, FAILED, RESTARTING, RUNNING, SUCCEEDED, SUSPENDED
 from trainmaster.runtime.jobs.defaulting import parse_job
 from trainmaster.runtime.jobs.interface import Job
