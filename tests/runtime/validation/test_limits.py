@@ -211,16 +211,6 @@ def test_deprecation_is_told_of_when_a_runtime_is_made(kind: str) -> None:
     assert not validate_runtime(runtime(kind=kind), None).warnings
 
 
-def test_a_runtime_without_the_label_that_the_sdk_reads_is_warned_about() -> None:
-    obj = runtime()
-    del obj["metadata"]["labels"]
-    (warning,) = validate_runtime(obj, None).warnings
-    assert warning.startswith(
-        "metadata.labels: without trainer.kubeflow.org/framework list_runtimes() of the Kubeflow "
-    )
-    assert not validate_runtime(obj, runtime(mlPolicy={})).warnings, "that was told when it was made"
-
-
 @pytest.mark.defect("U18")
 def test_two_gang_schedulers_are_warned_about() -> None:
     both: JsonObject = {"coscheduling": {}, "volcano": {}}

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, MLPolicy, TrainingRuntime, parse_runtime
 from trainmaster.runtime.api.constants import (
     ANCESTORS,
-    FRAMEWORK_LABEL,
     MAIN_CONTAINER_OF_ANCESTOR,
     SUPPORT_DEPRECATED,
     SUPPORT_LABEL,
@@ -52,8 +51,8 @@ def validate_runtime(obj: JsonObject, old: JsonObject | None, *, framework: Fram
         return ValidationResult(refusal=f"the runtime cannot be read: {'; '.join(error.problems)}")
     except TemplateInvalid as error:
         return ValidationResult([FieldError("spec.template.spec", str(error), type="Forbidden")])
+    warnings = list(_warnings(runtime)) if old is None else []
     errors = list(_check(runtime))
-    warnings = list(_warnings(runtime)) if old is None and not errors else []
     of_plugins = framework.policy_problems(runtime.spec.ml_policy, runtime.spec.pod_group_policy)
     for found in (*of_plugins, *_check_resilience(runtime)):
         if isinstance(found, FieldError):
@@ -113,11 +112,6 @@ def _check_containers(replicated_job: JsonObject, ancestor: str, path: str) -> I
 def _warnings(runtime: TrainingRuntime | ClusterTrainingRuntime) -> Iterator[str]:
     if runtime.metadata.labels.get(SUPPORT_LABEL) == SUPPORT_DEPRECATED:
         yield deprecation(runtime.kind, runtime.metadata.name)
-    if FRAMEWORK_LABEL not in runtime.metadata.labels:
-        yield (
-            f"metadata.labels: without {FRAMEWORK_LABEL} list_runtimes() of the Kubeflow SDK leaves this runtime out, "
-            f"and list_jobs() fails for each namespace with a TrainJob of it; add it, as {FRAMEWORK_LABEL}: torch"
-        )
     gang = runtime.spec.pod_group_policy
     if gang and gang.coscheduling and gang.volcano:
         yield (
