@@ -134,9 +134,9 @@ class DeploymentController(SingleLoopController):
         size = rolling.size_of_new(deployment, old, 0)
         maximum = deployment["spec"]["replicas"] + rolling.max_surge(deployment)
         new = of.new_replicaset(deployment, replicas=size, maximum=maximum, revision=revision)
-        name, namespace = new["metadata"]["name"], deployment["metadata"]["namespace"]
+        name = new["metadata"]["name"]
         try:
-            made = await self._api.create(REPLICA_SETS, new, namespace=namespace, options=_OPTIONS)
+            made = await self._api.create(REPLICA_SETS, new, options=_OPTIONS)
         except StatusError as error:
             if error.reason == "AlreadyExists":
                 await self._note_collision(deployment)
@@ -249,12 +249,4 @@ class DeploymentController(SingleLoopController):
         await self._events.record(deployment, Note("Normal", "ScalingReplicaSet", message))
 
     async def _update(self, resource: GroupResource, obj: JsonObject, *, subresource: str | None = None) -> JsonObject:
-        metadata = obj["metadata"]
-        return await self._api.update(
-            resource,
-            obj,
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            subresource=subresource,
-            options=_OPTIONS,
-        )
+        return await self._api.update(resource, obj, subresource=subresource, options=_OPTIONS)
