@@ -21,7 +21,6 @@ from trainmaster.controller.configuration import Configuration
 
 TARGET: Final = Path(__file__).resolve().parents[1] / "docs/configuration.md"
 BEGIN: Final = "<!-- Written by hack/generate_configuration.py from the models; edit those. -->\n"
-END: Final = "<!-- End of what is written. -->\n"
 
 
 class Option(NamedTuple):
@@ -95,12 +94,7 @@ def render() -> str:
 def main() -> int:
     """Run the command."""
     arguments = generator.parser(__doc__).parse_args()
-    try:
-        text = generator.spliced(TARGET.read_text(encoding="utf-8"), BEGIN, render(), END)
-    except generator.PlaceUnknown as error:
-        print(f"{TARGET}: {error}", file=sys.stderr)
-        return 1
-    return generator.write({TARGET: text}, check=arguments.check)
+    return generator.write({TARGET: generator.spliced(TARGET, BEGIN, render())}, check=arguments.check)
 
 
 if __name__ == "__main__":

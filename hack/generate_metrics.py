@@ -27,7 +27,6 @@ from trainmaster.runtime.framework.signatures import PHASES
 
 TARGET: Final = Path(__file__).resolve().parents[1] / "docs/metrics.md"
 BEGIN: Final = "<!-- Written by hack/generate_metrics.py from the registry; edit that. -->\n"
-END: Final = "<!-- End of what is written. -->\n"
 
 
 class Label(NamedTuple):
@@ -258,12 +257,7 @@ def _values(values: Sequence[str]) -> str:
 def main() -> int:
     """Run the command."""
     arguments = generator.parser(__doc__).parse_args()
-    try:
-        text = generator.spliced(TARGET.read_text(encoding="utf-8"), BEGIN, f"\n{render()}", END)
-    except generator.PlaceUnknown as error:
-        print(f"{TARGET}: {error}", file=sys.stderr)
-        return 1
-    return generator.write({TARGET: text}, check=arguments.check)
+    return generator.write({TARGET: generator.spliced(TARGET, BEGIN, f"\n{render()}")}, check=arguments.check)
 
 
 if __name__ == "__main__":

@@ -41,10 +41,9 @@ def prometheus_rule() -> JsonObject:
 
 
 _BEGIN: Final = "<!-- Written by hack/generate_monitoring.py from the alerts; edit those. -->\n"
-_END: Final = "<!-- End of what is written. -->\n"
 
 
-def page(text: str) -> str:
+def page() -> str:
     """Return the page of the documentation with the table of alerts as it is now."""
     rows = [
         f"| [{alert.name}](runbooks/README.md#{alert.name.lower()}) | {alert.severity} | {alert.duration} "
@@ -52,12 +51,8 @@ def page(text: str) -> str:
         for alerts in GROUPS.values()
         for alert in alerts
     ]
-    before, begin, rest = text.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not end:
-        raise SystemExit(f"{PAGE} has lost its markers: {_BEGIN.strip()} and {_END.strip()}")
     table = "| alert | severity | after | what is wrong |\n|---|---|---|---|\n" + "".join(rows)
-    return f"{before}{begin}\n{table}\n{end}{after}"
+    return generator.spliced(PAGE, _BEGIN, f"\n{table}\n")
 
 
 def _plain(summary: str) -> str:
@@ -73,7 +68,7 @@ def files() -> dict[Path, str]:
 
     return {
         COMPONENT / "prometheus_rule.yaml": written(prometheus_rule()),
-        PAGE: page(PAGE.read_text(encoding="utf-8")),
+        PAGE: page(),
         PLAIN: written({"groups": rule_groups(GROUPS)}),
         **{
             COMPONENT / f"dashboards/{dashboard.uid}.json": json.dumps(grafana_dashboard(dashboard), indent=1) + "\n"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -36,21 +36,20 @@ def write(files: Mapping[Path, str], *, check: bool) -> int:
     return 1 if check and stale else 0
 
 
-class PlaceUnknown(Exception):
-    """A page and what is written into it do not fit; the message says how."""
+_END: Final = "<!-- End of what is written. -->\n"
 
 
-def spliced(text: str, begin: str, content: str, end: str) -> str:
-    """Return a page with something else between two markers.
+def spliced(page: Path, begin: str, content: str) -> str:
+    """Return a page with something else between a marker and the end of what is written.
 
     Raises:
-        PlaceUnknown: The page has lost its markers.
+        SystemExit: The page has lost its markers.
     """
-    before, begun, rest = text.partition(begin)
-    _, ended, after = rest.partition(end)
+    before, begun, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, ended, after = rest.partition(_END)
     if not (begun and ended):
-        raise PlaceUnknown(f"it has lost its markers: {begin.strip()} and {end.strip()}")
-    return f"{before}{begin}{content}{end}{after}"
+        raise SystemExit(f"{page} has lost its markers: {begin.strip()} and {_END.strip()}")
+    return f"{before}{begin}{content}{_END}{after}"
 
 
 def field_docstrings(thing: type) -> dict[str, str]:

@@ -16,13 +16,10 @@ from typing import get_args
 
 import structlog
 
-from bench.against import Comparison, compare
 from bench.api import BenchmarkFailed
 from bench.burst import USUAL, Load, Measured, Phase, measure
-from bench.checkout import ready
 from bench.reporting import Report, machine, read_document, write_document
 from bench.workloads import WORKLOADS
-from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -41,27 +38,14 @@ def main() -> int:
         jobs=arguments.jobs or workload.jobs,
         workload=workload,
         phases=arguments.phases,
-        kubeconfig=arguments.kubeconfig,
-        audit_log=arguments.audit_log,
     )
     if "waiting" in load.phases and workload.kind != "TrainJob":
         parser.error("the phase waiting is for TrainJobs")
-    if load.kubeconfig is None and load.audit_log is not None:
-        parser.error("--audit-log needs the cluster that it belongs to: add --kubeconfig FILE")
-    owned_elsewhere = (arguments.kubeconfig, arguments.compare)
-    if arguments.against is not None and any(each is not None for each in owned_elsewhere):
-        parser.error("--against runs managers of both on servers of its own: leave out --kubeconfig and --compare")
-    if arguments.times is not None and arguments.against is None:
-        parser.error("--times says how often both run; add --against COMMIT")
     # The informers that run in this process would tell the terminal about themselves.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    report: Report | Comparison
     try:
-        if arguments.against is not None:
-            report = compare(load, ready(arguments.against, say=_say), times=arguments.times or 5, say=_say)
-        else:
-            report = Report(load.jobs, asyncio.run(_measure(load)))
-    except (BenchmarkFailed, ConfigurationError) as error:
+        report = Report(load.jobs, asyncio.run(_measure(load)))
+    except BenchmarkFailed as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     here = machine()
@@ -71,7 +55,7 @@ def main() -> int:
     print(*report.table(), sep="\n")
     if arguments.json is not None:
         write_document(arguments.json, report.document())
-    regressions = report.compare(reference) if reference is not None and isinstance(report, Report) else []
+    regressions = report.compare(reference) if reference is not None else []
     print(*regressions, sep="\n", end="\n" if regressions else "", file=sys.stderr)
     return 1 if regressions else 0
 
@@ -88,7 +72,7 @@ async def _measure(load: Load) -> Measured:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bench",
-        description="Measure a manager that faces many jobs, by default on an API server of its own.",
+        description="Measure a manager that faces many jobs, on an API server of its own.",
         allow_abbrev=False,
     )
     parser.add_argument("--kind", choices=WORKLOADS, default="TrainJob", help="which jobs (default: TrainJob)")
@@ -105,18 +89,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to a file, too")
     parser.add_argument(
         "--compare", type=Path, metavar="FILE", help="fail if a figure is clearly worse than in this file of --json"
-    )
-    commit = parser.add_argument_group("another commit")
-    commit.add_argument(
-        "--against",
-        metavar="COMMIT",
-        help="run managers of this tree and of that commit in turn, and compare; it is checked out below .cache",
-    )
-    commit.add_argument("--times", type=_positive, metavar="N", help="how often each of them runs (default: 5)")
-    other = parser.add_argument_group("another cluster")
-    other.add_argument("--kubeconfig", type=Path, metavar="FILE", help="use this cluster; it needs the definitions")
-    other.add_argument(
-        "--audit-log", type=Path, metavar="FILE", help="where its API server logs requests; default: ask the manager"
     )
     return parser
 

@@ -22,16 +22,15 @@ import math
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
 from bench import samples
 from bench.api import AT_ONCE, MERGE_PATCH, Api, BenchmarkFailed, for_all
-from bench.counting import AuditReader, RequestCounter, Requests, counted_in_metrics, requests_in_metrics
-from bench.processes import Manager, Program, Server, api_server, manager
+from bench.counting import AuditReader, Requests, counted_in_metrics
+from bench.processes import Manager, Server, api_server, manager
 from bench.samples import NAMESPACE, job_name, namespace
 from bench.workloads import Workload
 from trainmaster.controller.conditions import WAITING
@@ -63,16 +62,7 @@ class Load:
     workload: Workload
     phases: Collection[Phase] = USUAL
     """Those that run besides start and creation. In `waiting` and `live` this program plays the JobSet controller or
-    the kubelet; there must be no other one then."""
-
-    kubeconfig: Path | None = None
-    """The cluster; None: a bare API server of our own."""
-
-    audit_log: Path | None = None
-    """Where the server of `kubeconfig` logs requests, if it does."""
-
-    program: Program = field(default_factory=Program)
-    """What managers of our own are run as."""
+    the kubelet."""
 
 
 @dataclass(slots=True)
@@ -109,19 +99,8 @@ class _Appearances:
 
 async def measure(load: Load, directory: Path, *, say: Callable[[str], None]) -> Measured:
     """Run all phases."""
-    async with AsyncExitStack() as stack:
-        if load.kubeconfig is None:
-            server = await stack.enter_async_context(api_server(directory))
-        else:
-            server = Server(load.kubeconfig, load.audit_log)
-        access = await load_config(kubeconfig=str(server.kubeconfig))
-        api = await stack.enter_async_context(Api(access))
-        if load.kubeconfig is None:
-            await _install_definitions(api, load.workload)
-        await _prepare(api, load.workload)
-        if load.kubeconfig is not None:
-            stack.push_async_callback(_clean_up, api, load.workload)
-        audit = AuditReader(server.audit_log, user_agent=_OUR_USER_AGENT) if server.audit_log is not None else None
+    async with prepared_server(directory, load.workload) as (server, api):
+        audit = AuditReader(server.audit_log, user_agent=_OUR_USER_AGENT)
         run = _Run(load, api, audit, Measured(), say)
         await run.with_own_managers(server.kubeconfig, directory)
         return run.measured
@@ -131,7 +110,7 @@ async def measure(load: Load, directory: Path, *, say: Callable[[str], None]) ->
 class _Run:
     load: Load
     api: Api
-    audit: AuditReader | None
+    audit: AuditReader
     measured: Measured
     say: Callable[[str], None]
 
@@ -151,14 +130,8 @@ class _Run:
     async def with_own_managers(self, kubeconfig: Path, directory: Path) -> None:
         """Run all phases."""
         jobs = self.load.jobs
-        start = partial(
-            manager,
-            kubeconfig,
-            directory,
-            program=self.load.program,
-        )
         self.say("starting a manager in an empty cluster")
-        async with start() as first:
+        async with manager(kubeconfig, directory) as first:
             started_with = first.cpu()
             self._set(start__ready=first.ready_after, start__memory=first.memory())
             await self._create(first)
@@ -170,13 +143,13 @@ class _Run:
         if "restart" not in self.load.phases:
             return
         self.say(f"starting another manager, which finds {jobs} {self.load.workload.kind}s")
-        before = await self.audit.count() if self.audit is not None else Requests()
+        before = await self.audit.count()
         began = time.monotonic()
-        async with start() as second:
+        async with manager(kubeconfig, directory) as second:
             await second.rest(patience=self._patience)
             self.measured.times["restart"] = began, time.monotonic()
             cpu = max(second.cpu() - started_with, 0.0) * 1000 / jobs
-            restart = await (self.audit or _MetricsReader(second)).count() - before
+            restart = await self.audit.count() - before
             self.measured.requests["restart"] = restart
             self._set(restart__ready=second.ready_after, restart__cpu=cpu, restart__writes=restart.writes)
             await self._waiting(second)
@@ -303,8 +276,7 @@ class _Run:
     @asynccontextmanager
     async def _phase(self, name: str, process: Manager) -> AsyncIterator[_Cost]:
         """Measure CPU and requests of the block, and of what follows from it until the manager rests."""
-        counter: RequestCounter = self.audit or _MetricsReader(process)
-        before = await counter.count()
+        before = await self.audit.count()
         cpu = process.cpu()
         phase = _Cost()
         began = time.monotonic()
@@ -312,7 +284,7 @@ class _Run:
         await process.rest(patience=self._patience)
         self.measured.times[name] = began, time.monotonic()
         phase.cpu = process.cpu() - cpu
-        phase.requests = self.measured.requests[name] = await counter.count() - before
+        phase.requests = self.measured.requests[name] = await self.audit.count() - before
 
     async def _finish(self, process: Manager) -> None:
         self._at_most("manager.peak_memory", process.peak_memory())
@@ -322,14 +294,6 @@ class _Run:
         counted = counted_in_metrics(await process.metrics())
         self._at_most("manager.series", counted.series)
         self._at_most("manager.cached", counted.cached_bytes / 2**20)
-
-
-@dataclass(frozen=True, slots=True)
-class _MetricsReader:
-    manager: Manager
-
-    async def count(self) -> Requests:
-        return requests_in_metrics(await self.manager.metrics())
 
 
 def _seeing(condition: str, appearances: _Appearances) -> Callable[[str, JsonObject], None]:
@@ -345,19 +309,16 @@ def _seeing(condition: str, appearances: _Appearances) -> Callable[[str, JsonObj
 
 @asynccontextmanager
 async def prepared_server(directory: Path, workload: Workload) -> AsyncIterator[tuple[Server, Api]]:
-    """Run a bare API server that has what jobs need, for whoever sends its own load."""
+    """Run a bare API server that has what jobs need."""
     async with api_server(directory) as server, Api(await load_config(kubeconfig=str(server.kubeconfig))) as api:
-        await _install_definitions(api, workload)
-        await _prepare(api, workload)
+        for name in workload.definitions:
+            await api.send("POST", _CRDS, load_yaml(definition_file(name).read_bytes()))
+        for resource in workload.needs:
+            await _wait_served(api, resource)
+        await api.send("POST", NAMESPACES.path(), namespace())
+        for resource, obj in workload.cluster_objects():
+            await api.send("POST", resource.path(), obj)
         yield server, api
-
-
-async def _install_definitions(api: Api, workload: Workload) -> None:
-    for name in workload.definitions:
-        definition = load_yaml(definition_file(name).read_bytes())
-        await api.send("POST", _CRDS, definition)
-    for resource in workload.needs:
-        await _wait_served(api, resource)
 
 
 async def _wait_served(api: Api, resource: Resource) -> None:
@@ -366,22 +327,3 @@ async def _wait_served(api: Api, resource: Resource) -> None:
         if time.monotonic() > deadline:
             raise BenchmarkFailed(f"the server does not serve {resource.name}, although its definition was accepted")
         await asyncio.sleep(_POLL)
-
-
-async def _prepare(api: Api, workload: Workload) -> None:
-    for resource in workload.needs:
-        if not await api.send("GET", f"{resource.path()}?limit=1", accept=(200, 404)):
-            raise BenchmarkFailed(
-                f"the cluster does not serve {resource.name}; install its definition first (deploy/crds has those of "
-                "Trainmaster)"
-            )
-    await api.send("POST", NAMESPACES.path(), namespace())
-    for resource, obj in workload.cluster_objects():
-        await api.send("POST", resource.path(), obj)
-
-
-async def _clean_up(api: Api, workload: Workload) -> None:
-    """Leave somebody else's cluster as it was."""
-    await api.send("DELETE", NAMESPACES.path(None, NAMESPACE), accept=(200, 202, 404))
-    for resource, obj in workload.cluster_objects():
-        await api.send("DELETE", resource.path(None, obj["metadata"]["name"]), accept=(200, 202, 404))

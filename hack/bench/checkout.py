@@ -25,7 +25,7 @@ _LAST_LINES = 15
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """A commit, or any directory with its files."""
+    """A commit, and the directory with its files."""
 
     name: str
     directory: Path
@@ -49,7 +49,7 @@ def ready(commit: str, *, say: Callable[[str], None], repository: Path = ROOT, k
     """Return a checkout of a commit with an environment, which the commit's own Makefile makes.
 
     Args:
-        commit: As git knows it; or a directory that is such a checkout already.
+        commit: As git knows it.
         say: Is told what takes a while.
         repository: Where the commit is.
         kept: Where checkouts stay.
@@ -57,14 +57,10 @@ def ready(commit: str, *, say: Callable[[str], None], repository: Path = ROOT, k
     Raises:
         BenchmarkFailed: There is no such commit, or its environment cannot be made.
     """
-    given = Checkout(commit, Path(commit).absolute())
-    if given.is_ready:
-        return given
     sha = _run(["git", "-C", str(repository), "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"]).strip()
     if not sha:
         raise BenchmarkFailed(
-            f"there is no commit {commit}, nor a checkout with an environment (.venv) in a directory of that name; a"
-            " clone without history gets a commit by: git fetch origin COMMIT"
+            f"there is no commit {commit}; a clone without history gets it by: git fetch origin {commit}"
         )
     checkout = Checkout(sha[:8], kept / sha)
     if not checkout.directory.is_dir():

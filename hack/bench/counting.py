@@ -1,15 +1,11 @@
-"""How many requests the manager has sent: from the server's audit log, or else from the manager's own metrics.
-
-The audit log tells everything. The metrics know methods only: lists and watches are GET requests like others there, so
-no GET is counted, and snapshots that were taken with lists stand for the list requests.
-"""
+"""How many requests the manager has sent, from the audit log of the server; and what its metrics tell of its size."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import orjson
 from prometheus_client.parser import text_string_to_metric_families
@@ -52,13 +48,6 @@ class Requests:
         return sum(count for name, count in self.counts.items() if _verb(name) == "list")
 
 
-class RequestCounter(Protocol):
-    """Knows what was sent until now."""
-
-    async def count(self) -> Requests:
-        """Return all requests since the start of the run."""
-
-
 class AuditReader:
     """Counts in an audit log the requests of one program, from now on."""
 
@@ -87,18 +76,6 @@ class AuditReader:
             return
         resource = "/".join(filter(None, (reference["resource"], reference.get("subresource"))))
         self._counts[f"{event['verb']} {resource}"] += 1
-
-
-def requests_in_metrics(text: str) -> Requests:
-    """Count in the metrics of a manager what it has sent so far."""
-    counts: Counter[str] = Counter()
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if sample.name == "rest_client_requests_total" and sample.labels["method"] != "GET":
-                counts[sample.labels["method"]] += int(sample.value)
-            elif sample.name == "trainmaster_informer_snapshots_total" and sample.labels["method"] == "list":
-                counts["list snapshots"] += int(sample.value)
-    return Requests(counts)
 
 
 class Counted(NamedTuple):

@@ -1,8 +1,4 @@
-"""What is measured: each figure with its unit, how it may vary, and its budget.
-
-A figure that could not be measured, for instance because the manager belongs to somebody else, is left out; it is never
-reported as zero.
-"""
+"""What is measured: each figure with its unit, how it may vary, and its budget."""
 
 from __future__ import annotations
 

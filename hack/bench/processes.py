@@ -49,8 +49,8 @@ class Server:
     """An API server."""
 
     kubeconfig: Path
-    audit_log: Path | None
-    """Where it logs requests, if it does."""
+    audit_log: Path
+    """Where it logs requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,12 +177,7 @@ async def api_server(directory: Path) -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def manager(
-    kubeconfig: Path,
-    directory: Path,
-    *,
-    program: Program,
-) -> AsyncIterator[Manager]:
+async def manager(kubeconfig: Path, directory: Path, *, program: Program | None = None) -> AsyncIterator[Manager]:
     """Run a manager that is ready, on free ports of the loopback interface.
 
     It runs without leader election and webhooks.
@@ -190,8 +185,9 @@ async def manager(
     Args:
         kubeconfig: How it reaches the API server.
         directory: Where it may write.
-        program: What it is run as.
+        program: What it is run as; by default our own Python.
     """
+    program = program or Program()
     health, metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
     file = directory / "manager.yaml"
     content = {

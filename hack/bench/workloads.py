@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from bench import samples
 from trainmaster.controller.kube.rest.resources import PODS, Resource
@@ -19,58 +19,6 @@ from trainmaster.runtime.jsontree import JsonObject
 
 _PYTORCHJOBS: Final = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
 _JOB_NAME: Final = "training.kubeflow.org/job-name"
-
-
-class Workload(Protocol):
-    """A kind of jobs."""
-
-    @property
-    def kind(self) -> str:
-        """Of a job."""
-
-    @property
-    def jobs(self) -> int:
-        """How many there are if nobody says."""
-
-    @property
-    def prefix(self) -> str:
-        """What the names of its figures begin with."""
-
-    @property
-    def resource(self) -> Resource:
-        """That of the jobs."""
-
-    @property
-    def built(self) -> Resource:
-        """What the manager makes of a job."""
-
-    @property
-    def built_each(self) -> int:
-        """How many of these for one job."""
-
-    @property
-    def completed(self) -> str:
-        """The condition of a job that has ended well."""
-
-    @property
-    def needs(self) -> tuple[Resource, ...]:
-        """The resources that the cluster has to serve."""
-
-    @property
-    def definitions(self) -> tuple[str, ...]:
-        """Those that a bare cluster lacks."""
-
-    def job(self, number: int) -> JsonObject:
-        """Build a job."""
-
-    def job_of(self, built: JsonObject) -> str:
-        """Return the name of the job that something was made of."""
-
-    def reports(self, number: int) -> Iterator[Mapping[str, JsonObject]]:
-        """Yield the life of what was made of a job: patches of statuses by name, those together that come at once."""
-
-    def cluster_objects(self) -> Iterator[tuple[Resource, JsonObject]]:
-        """Yield what all jobs need besides their namespace."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +90,9 @@ class PyTorchJobs:
         """Yield nothing: a PyTorchJob says all itself."""
         yield from ()
 
+
+Workload: TypeAlias = TrainJobs | PyTorchJobs
+"""A kind of jobs."""
 
 WORKLOADS: Final[Mapping[str, Workload]] = MappingProxyType({each.kind: each for each in (TrainJobs(), PyTorchJobs())})
 """By kind."""

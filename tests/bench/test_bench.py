@@ -7,26 +7,20 @@ import json
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.commands import run_module
-from support.team import quiet_team
 
-from bench.against import Comparison
 from bench.api import BenchmarkFailed
 from bench.burst import Measured
 from bench.checkout import ready
-from bench.counting import AuditReader, Requests, requests_in_metrics
+from bench.counting import AuditReader, Requests
 from bench.figures import FIGURES, regressed, verdict
 from bench.instructions import TOLERATED, Reference, build, exceeded, undisturbed
 from bench.processes import run_process
 from bench.reporting import Report, read_document
-from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import NAMESPACES
-from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
 
 _REFERENCE = Path(__file__).resolve().parents[2] / "hack" / "bench" / "reference.json"
 
@@ -70,55 +64,16 @@ async def test_a_run_of_pytorchjobs_measures_their_figures(tmp_path: Path) -> No
     assert document["figures"]["pytorchjob.life.requests"]["met"]
 
 
-async def test_two_commits_are_measured_in_turn(tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / ".venv").symlink_to(sys.prefix)
-    file = tmp_path / "out.json"
-    run = await run_module(
-        "bench", "--jobs", "5", "--phases", "create,live", "--times", "2", "--against", str(other), "--json", str(file)
-    )
-    assert run.code == 0, run.err
-    document = json.loads(file.read_text())
-    assert (document["jobs"], document["against"]) == (5, str(other))
-    assert document["figures"]["create.requests"] == {
-        "unit": "per job", "ours": [2, 2], "theirs": [2, 2], "ratio": 1, "met": True,
-    }  # fmt: skip
-    assert document["figures"].keys() >= {"create.cpu", "life.cpu", "manager.peak_memory"}
-    assert not document["figures"].keys() & {"settled.cpu", "restart.cpu"}, "phases that were not asked for"
-    for name in document["figures"]:
-        assert f"\n{name} " in run.out
-
-
-@pytest.mark.controllers
-async def test_it_measures_on_another_cluster_and_leaves_it_clean(tmp_path: Path) -> None:
-    async with quiet_team(tmp_path) as (team, _):
-        run = await run_module("bench", "--jobs", "3", "--phases", "settled", "--kubeconfig", str(team.kubeconfig))
-        assert run.code == 0, run.err
-        assert "settled.cpu" in run.out
-        assert "life.cpu" not in run.out
-        with pytest.raises(NotFound):
-            await team.client.get(CLUSTER_TRAINING_RUNTIMES, None, "trainmaster-bench")
-        namespace = await team.client.get(NAMESPACES, None, "trainmaster-bench")
-        assert namespace["metadata"]["deletionTimestamp"]
-
-
 async def test_what_cannot_be_measured_is_told_in_one_line(tmp_path: Path) -> None:
     odd = tmp_path / "odd.json"
     odd.write_text("[]")
-    nowhere = str(tmp_path / "nowhere")
     for arguments, told in (
-        (("--audit-log", "1"), "add --kubeconfig FILE"),
-        (("--against", "no-such-commit"), "bench: there is no commit no-such-commit"),
         (("--phases", "create,death"), "there is no phase death"),
         (("--compare", str(odd)), f"cannot compare with {odd}: it was not written by --json"),
-        (("--kubeconfig", nowhere), nowhere),
     ):
         run = await run_module("bench", *arguments)
         assert run.code == 2
         assert told in run.err
-    assert run.err.startswith("bench: ")
-    assert len(run.err.splitlines()) == 1
 
 
 def _repository(directory: Path, makefile: str) -> str:
@@ -153,24 +108,6 @@ def test_an_environment_that_cannot_be_made_is_told_with_the_reason(tmp_path: Pa
     _repository(tmp_path / "repository", ".venv/.runtime:\n\t@echo no index; exit 1\n")
     with pytest.raises(BenchmarkFailed, match=r"(?s)the environment of HEAD cannot be made in .*no index"):
         ready("HEAD", say=print, repository=tmp_path / "repository", kept=tmp_path / "kept")
-
-
-def test_runs_of_two_commits_are_compared_by_their_medians() -> None:
-    comparison = Comparison(2000, "5a910f6")
-    for ours, theirs in ((1.0, 4.0), (3.0, 4.0), (2.0, 8.0)):
-        common = {"life.events": 0.0, "start.ready": 1.0}
-        comparison.add({"create.cpu": ours, "restart.cpu": 1.0, **common}, {"create.cpu": theirs, **common})
-    pair = comparison.figures["create.cpu"]
-    assert (pair.ratio, pair.spread) == (0.5, (0.25, 0.75))
-    assert comparison.met("create.cpu") is True
-    assert comparison.met("life.events") is True, "no more than nothing"
-    assert comparison.met("start.ready") is None, "it has no goal"
-    assert "restart.cpu" not in comparison.figures, "the other commit has none"
-    lines = {line.split()[0]: line for line in comparison.table()}
-    assert lines["create.cpu"].split()[1:] == ["2", "4", "ms/job", "0.50", "0.25", "to", "0.75", "<=", "0.5", "met"]
-    comparison.add({"create.cpu": 9.0}, {"create.cpu": 4.0})
-    assert comparison.met("create.cpu") is False
-    assert comparison.document()["figures"]["create.cpu"]["ours"] == [1.0, 3.0, 2.0, 9.0]
 
 
 def test_durations_may_double_rates_may_halve_and_counts_may_not_grow() -> None:
@@ -237,20 +174,6 @@ async def test_requests_are_those_of_the_manager_since_the_beginning(tmp_path: P
     second = await reader.count()
     assert (second - first).counts == {"list jobsets": 1, "get secrets": 1, "watch pods": 1}
     assert (second.single, second.writes, second.lists) == (2, 1, 1)
-
-
-def test_metrics_stand_in_for_an_audit_log() -> None:
-    requests = requests_in_metrics(
-        "# TYPE rest_client_requests_total counter\n"
-        'rest_client_requests_total{code="200",host="h",method="GET"} 7\n'
-        'rest_client_requests_total{code="201",host="h",method="POST"} 3\n'
-        'rest_client_requests_total{code="409",host="h",method="POST"} 1\n'
-        "# TYPE trainmaster_informer_snapshots_total counter\n"
-        'trainmaster_informer_snapshots_total{method="list",resource="trainjobs"} 1\n'
-        'trainmaster_informer_snapshots_total{method="streaming",resource="jobsets"} 5\n'
-    )
-    assert requests.counts == Counter({"POST": 4, "list snapshots": 1})
-    assert (requests.single, requests.writes, requests.lists) == (4, 4, 1)
 
 
 def test_instructions_may_grow_a_little() -> None:

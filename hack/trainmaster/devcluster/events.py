@@ -77,9 +77,7 @@ class EventRecorder:
         known = self._find(namespace, digest)
         if known is not None:
             counted = {**known, "count": known.get("count", 1) + 1, "lastTimestamp": now}
-            await self._api.update(
-                EVENTS, counted, namespace=namespace, name=known["metadata"]["name"], options=options
-            )
+            await self._api.update(EVENTS, counted, options=options)
             return
         suffix = f".{self._api.store.revision:012x}{digest}"
         name = metadata["name"][: _NAME_LIMIT - len(suffix)] + suffix
@@ -107,7 +105,7 @@ class EventRecorder:
             "count": 1,
             **({"action": action} if action else {}),
         }
-        await self._api.create(EVENTS, event, namespace=namespace, options=options)
+        await self._api.create(EVENTS, event, options=options)
         self._remember(name)
 
     def _find(self, namespace: str, digest: str) -> JsonObject | None:

@@ -160,13 +160,9 @@ class StateDirectory:
             ) from error
 
     def unusable_journal(self, error: JournalError) -> StateError:
-        """Build the error for who wants to start a cluster with a damaged journal."""
-        where = f"--state-dir {shlex.quote(str(self.path))}"
-        if error.repairable:
-            remedy = f"`trainmaster cluster repair {where}` keeps what can be read of it, or restore it from a backup"
-        else:
-            remedy = f"restore it from a backup, or delete the state with `trainmaster cluster down --purge {where}`"
-        return StateError(f"{error}; {remedy}")
+        """Build the error for who wants to start a cluster with a journal that cannot be used."""
+        purge = f"trainmaster cluster down --purge --state-dir {shlex.quote(str(self.path))}"
+        return StateError(f"{error}; restore it from a backup, or delete objects, logs and volumes with `{purge}`")
 
     def holder(self) -> int | None:
         """Return the pid of the process that uses this directory, or None."""

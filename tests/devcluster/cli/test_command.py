@@ -226,7 +226,10 @@ async def test_state_that_cannot_be_used_is_explained_in_one_line(tmp_path: Path
         "file/below": ["cannot write to the state directory", "--state-dir"],
         "project": ["is not empty and holds no cluster (found train.py)", "--state-dir"],
         "newer": ["was written by trainmaster 9.9.9 (format 99)", "down --purge"],
-        "damaged": ["journal holds no line of a journal; restore it from a backup", "down --purge --state-dir"],
+        "damaged": [
+            "journal is damaged: line 1 is not the header of a journal; restore it from a backup",
+            "delete objects, logs and volumes with `trainmaster cluster down --purge --state-dir",
+        ],
     }.items():
         up = await trainmaster("cluster", "up", "--state-dir", directory, *BARE, cwd=tmp_path)
         assert up.code == 1, directory
@@ -243,38 +246,9 @@ async def test_an_empty_journal_is_not_an_empty_cluster(home: Path) -> None:
     assert up.code == 1
     assert up.err == (
         f"trainmaster: {state / 'journal'} is empty, although a journal never is: it was cut off; restore it from a "
-        f"backup, or delete the state with `trainmaster cluster down --purge --state-dir {state}`\n"
+        f"backup, or delete objects, logs and volumes with `trainmaster cluster down --purge --state-dir {state}`\n"
     )
-    repair = await trainmaster("cluster", "repair", cwd=home)
-    assert (repair.code, repair.err) == (1, up.err)
     assert (state / "journal").read_bytes() == b""
-
-
-async def test_a_damaged_journal_is_repaired_by_the_command_that_the_error_names(home: Path) -> None:
-    state = home / ".trainmaster"
-    journal = state / "journal"
-    assert (await trainmaster("cluster", "up", "--detach", *BARE, cwd=home)).code == 0
-    assert (await trainmaster("cluster", "down", cwd=home)).code == 0
-    whole = await trainmaster("cluster", "repair", cwd=home)
-    assert (whole.code, whole.out) == (0, f"{journal} is not damaged; nothing was changed\n")
-    content = journal.read_bytes()
-    position = content.index(b"kube-public")
-    journal.write_bytes(content[:position] + b"K" + content[position + 1 :])
-    up = await trainmaster("cluster", "up", "--detach", *BARE, cwd=home)
-    assert up.code == 1
-    command = re.search(r"line \d+ is damaged; `trainmaster (cluster repair --state-dir \S+)` keeps", up.err)
-    assert command, up.err
-    repair = await trainmaster(*command[1].split(), cwd=home)
-    assert (repair.code, repair.err) == (0, "")
-    assert re.search(
-        r"repaired .*/journal: it has \d+ objects\n  the damaged file is now (\S+)\n  line \d+", repair.out
-    )
-    assert "objects may be missing, older than they were, or back after their deletion" in repair.out
-    up = await trainmaster("cluster", "up", "--detach", *BARE, cwd=home)
-    assert (up.code, up.err) == (0, "")
-    repair = await trainmaster("cluster", "repair", cwd=home)
-    assert repair.code == 1
-    assert "already running" in repair.err
 
 
 async def test_a_torn_end_of_the_journal_is_told(home: Path) -> None:
@@ -288,13 +262,6 @@ async def test_a_torn_end_of_the_journal_is_told(home: Path) -> None:
     assert Path(told[1]).read_bytes() == b'{"crc":"'
     status = await trainmaster("cluster", "status", cwd=home)
     assert (status.code, told[1] in status.out) == (0, True)
-
-
-async def test_there_is_nothing_to_repair_where_no_cluster_is(tmp_path: Path) -> None:
-    repair = await trainmaster("cluster", "repair", cwd=tmp_path)
-    assert (repair.code, repair.out) == (1, "")
-    assert f"there is no cluster in {tmp_path / '.trainmaster'}" in repair.err
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

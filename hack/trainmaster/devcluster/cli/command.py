@@ -1,7 +1,7 @@
-"""`trainmaster cluster up|status|down|repair`: the embedded cluster from the command line.
+"""`trainmaster cluster up|status|down`: the embedded cluster from the command line.
 
-Exit codes: 0 done (or ready), 1 the cluster cannot be started, stopped or repaired, or it runs and something in it does
-not work (why is said), 2 wrong arguments, 3 not running. A signal is the proper end of `up`; a start in the background
+Exit codes: 0 done (or ready), 1 the cluster cannot be started or stopped, or it runs and something in it does not work
+(why is said), 2 wrong arguments, 3 not running. A signal is the proper end of `up`; a start in the background
 that it interrupts has 129, 130 or 143.
 """
 
@@ -15,15 +15,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainmaster.devcluster.apiserver.storage import JournalError
-from trainmaster.devcluster.apiserver.storage import repair as repair_journal
 from trainmaster.devcluster.settings import PARTS, ClusterSettings, KubeletSettings
-from trainmaster.devcluster.state import HOME_VARIABLE, ClusterError, StateDirectory, StateError, default_directory
+from trainmaster.devcluster.state import HOME_VARIABLE, ClusterError, StateDirectory, default_directory
 
 _HIGHEST_PORT = 65535
-
-_SHOWN = 10
-"""Damages that are listed; more of them are counted."""
 
 
 def command(commands: Any) -> None:
@@ -32,8 +27,8 @@ def command(commands: Any) -> None:
         "cluster",
         help="run a small Kubernetes-compatible cluster on this machine",
         description="A Kubernetes-compatible cluster in one process, for laptops and tests; its pods are processes.",
-        epilog="Exit codes: 0 done, or ready; 1 it cannot be started, stopped or repaired, or something in it does not "
-        "work; 2 wrong arguments; 3 it does not run, or is still starting.",
+        epilog="Exit codes: 0 done, or ready; 1 it cannot be started or stopped, or something in it does not work; "
+        " 2 wrong arguments; 3 it does not run, or is still starting.",
         allow_abbrev=False,
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
@@ -45,15 +40,6 @@ def command(commands: Any) -> None:
     _add_state(down)
     down.add_argument("--purge", action="store_true", help="delete the state as well: all objects, logs and volumes")
     down.set_defaults(run=_down)
-    repair = actions.add_parser(
-        "repair",
-        help="keep what can be read of a damaged journal",
-        description="Make the journal of a cluster that does not run readable again, without what cannot be read. The "
-        "damaged file is kept beside it. A journal that is not damaged is not changed.",
-        allow_abbrev=False,
-    )
-    _add_state(repair)
-    repair.set_defaults(run=_repair)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -245,11 +231,6 @@ def _down(arguments: argparse.Namespace) -> int:
     return _exit_code_of(lambda: stop(_state(arguments), purge=arguments.purge))
 
 
-def _repair(arguments: argparse.Namespace) -> int:
-
-    return _exit_code_of(lambda: repair(_state(arguments)))
-
-
 def _state(arguments: argparse.Namespace) -> StateDirectory:
     return StateDirectory(arguments.state_dir or default_directory())
 
@@ -260,26 +241,3 @@ def _exit_code_of(action: Callable[[], int]) -> int:
     except ClusterError as error:
         print(f"trainmaster: {error}", file=sys.stderr)
         return 1
-
-
-def repair(state: StateDirectory) -> int:
-    """Repair the journal of a cluster that does not run, and say what is lost; returns the exit code."""
-    if not state.journal.exists():
-        raise StateError(f"there is no cluster in {state.path}; name its directory with --state-dir")
-    with state.in_use(), state.hold():
-        try:
-            done = repair_journal(state.journal)
-        except JournalError as error:
-            raise state.unusable_journal(error) from error
-    if done.original is None:
-        print(f"{state.journal} is not damaged; nothing was changed")
-        return 0
-    print(f"repaired {state.journal}: it has {done.objects} objects")
-    print(f"  the damaged file is now {done.original}")
-    for damage in done.damages[:_SHOWN]:
-        print(f"  {damage}")
-    if len(done.damages) > _SHOWN:
-        print(f"  and {len(done.damages) - _SHOWN} more")
-    print("What those lines said is lost: objects may be missing, older than they were, or back after their deletion.")
-    print("What next: start the cluster, and look at what is in it.")
-    return 0

@@ -58,13 +58,7 @@ class ControllerRefManager:
         metadata = obj["metadata"]
         changed = {**obj, "metadata": {**metadata, "ownerReferences": references}}
         try:
-            await self._api.update(
-                self._resource,
-                changed,
-                namespace=metadata["namespace"],
-                name=metadata["name"],
-                options=self._options,
-            )
+            await self._api.update(self._resource, changed, options=self._options)
         except StatusError as error:
             if error.code != 404:
                 raise

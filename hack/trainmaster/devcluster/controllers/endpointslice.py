@@ -282,7 +282,7 @@ class EndpointSliceController(SingleLoopController):
             same = next((each for each in present if each.get("ports") == piece["ports"]), None)
             before = same or next(iter(present), None)
             if before is None:
-                await self._api.create(ENDPOINT_SLICES, piece, namespace=metadata["namespace"], options=_OPTIONS)
+                await self._api.create(ENDPOINT_SLICES, piece, options=_OPTIONS)
                 continue
             present.remove(before)
             labels = piece["metadata"]["labels"]
@@ -297,7 +297,7 @@ class EndpointSliceController(SingleLoopController):
         before = find(self._api, ObjectKey(ENDPOINTS, metadata["namespace"], metadata["name"]))
         if before is None:
             options = _ENDPOINTS_OPTIONS
-            await self._api.create(ENDPOINTS, wanted, namespace=metadata["namespace"], options=options)
+            await self._api.create(ENDPOINTS, wanted, options=options)
         elif (before.get("subsets") or []) != wanted["subsets"] or before["metadata"].get("labels") != metadata[
             "labels"
         ]:
@@ -313,7 +313,5 @@ class EndpointSliceController(SingleLoopController):
         await self._api.update(
             resource,
             {**obj, "metadata": metadata},
-            namespace=metadata["namespace"],
-            name=metadata["name"],
             options=_OPTIONS if resource == ENDPOINT_SLICES else _ENDPOINTS_OPTIONS,
         )

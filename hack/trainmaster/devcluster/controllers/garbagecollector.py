@@ -174,7 +174,7 @@ class GarbageCollector(SingleLoopController):
     async def _update(self, key: ObjectKey, obj: JsonObject) -> None:
         current = find(self._api, key)
         if current is not None and self._api.registry.serves(key.resource):
-            await self._api.update(key.resource, obj, namespace=key.namespace or None, name=key.name, options=_OPTIONS)
+            await self._api.update(key.resource, obj, options=_OPTIONS)
 
 
 def _awaits_dependents(obj: JsonObject | None) -> bool:

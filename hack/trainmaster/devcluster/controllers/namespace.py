@@ -102,7 +102,6 @@ class NamespaceController(SingleLoopController):
         await self._api.update(
             NAMESPACES,
             {**namespace, "spec": {**namespace["spec"], "finalizers": finalizers}},
-            name=key.name,
             subresource="finalize",
             options=_OPTIONS,
         )
@@ -116,10 +115,4 @@ class NamespaceController(SingleLoopController):
         conditions = content_conditions(namespace, remaining, now=self._api.clock())
         status = {**namespace.get("status", {}), "conditions": conditions}
         if status != namespace.get("status"):
-            await self._api.update(
-                NAMESPACES,
-                {**namespace, "status": status},
-                name=namespace["metadata"]["name"],
-                subresource="status",
-                options=_OPTIONS,
-            )
+            await self._api.update(NAMESPACES, {**namespace, "status": status}, subresource="status", options=_OPTIONS)

@@ -41,10 +41,7 @@ class PvcProtectionController(SingleLoopController):
         if any(_uses(record.object, key.name) for record in self._api.store.list(PODS, key.namespace)):
             return  # the end of the pod brings the claim here again
         await self._api.update(
-            PERSISTENT_VOLUME_CLAIMS,
-            without_finalizer(claim, PVC_PROTECTION_FINALIZER),
-            namespace=key.namespace,
-            options=_OPTIONS,
+            PERSISTENT_VOLUME_CLAIMS, without_finalizer(claim, PVC_PROTECTION_FINALIZER), options=_OPTIONS
         )
 
 

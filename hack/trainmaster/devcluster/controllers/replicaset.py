@@ -92,12 +92,7 @@ class ReplicaSetController(SingleLoopController):
     async def _apply(self, replicaset: JsonObject, plan: ReplicaSetPlan) -> None:
         for _ in range(plan.create):
             try:
-                pod = await self._api.create(
-                    PODS,
-                    pod_of_template(replicaset),
-                    namespace=replicaset["metadata"]["namespace"],
-                    options=_OPTIONS,
-                )
+                pod = await self._api.create(PODS, pod_of_template(replicaset), options=_OPTIONS)
             except StatusError as error:
                 note = Note("Warning", "FailedCreate", f"Error creating: {error.message}")
                 await self._events.record(replicaset, note)
@@ -112,14 +107,8 @@ class ReplicaSetController(SingleLoopController):
 
     async def _write_status(self, replicaset: JsonObject, status: JsonObject) -> None:
         if status != (replicaset.get("status") or {}):
-            metadata = replicaset["metadata"]
             await self._api.update(
-                REPLICA_SETS,
-                {**replicaset, "status": status},
-                namespace=metadata["namespace"],
-                name=metadata["name"],
-                subresource="status",
-                options=_OPTIONS,
+                REPLICA_SETS, {**replicaset, "status": status}, subresource="status", options=_OPTIONS
             )
 
 

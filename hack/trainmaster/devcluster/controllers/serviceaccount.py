@@ -51,6 +51,4 @@ class ServiceAccountController(SingleLoopController):
             published = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": ROOT_CA}, "data": data}
             await self._api.create(CONFIGMAPS, published, namespace=key.name, options=options)
         elif known.get("data") != data:
-            await self._api.update(
-                CONFIGMAPS, {**known, "data": data}, namespace=key.name, name=ROOT_CA, options=options
-            )
+            await self._api.update(CONFIGMAPS, {**known, "data": data}, options=options)

@@ -59,6 +59,4 @@ class QueueController(SingleLoopController):
         status = {**known, "state": known.get("state", "Open")}
         status |= {phase.lower(): counted[phase] for phase in _PHASES}
         if status != known:
-            await self._api.update(
-                VOLCANO_QUEUES, {**queue, "status": status}, name=key.name, subresource="status", options=_OPTIONS
-            )
+            await self._api.update(VOLCANO_QUEUES, {**queue, "status": status}, subresource="status", options=_OPTIONS)

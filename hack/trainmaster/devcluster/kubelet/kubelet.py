@@ -293,11 +293,7 @@ class Kubelet:
         """
         try:
             await self._api.update(
-                resource,
-                obj,
-                namespace=obj["metadata"].get("namespace"),
-                subresource="status",
-                options=WriteOptions(field_manager=FIELD_MANAGER),
+                resource, obj, subresource="status", options=WriteOptions(field_manager=FIELD_MANAGER)
             )
         except StatusError as error:
             if error.code >= 500:

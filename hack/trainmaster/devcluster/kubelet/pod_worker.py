@@ -384,7 +384,6 @@ class PodWorker:
                 await dependencies.api.update(
                     PODS,
                     {**live, "status": status},
-                    namespace=self.namespace,
                     subresource="status",
                     options=WriteOptions(field_manager=FIELD_MANAGER),
                 )

@@ -55,7 +55,7 @@ class Binder:
         await self.events.record(pod, Note("Warning", "FailedScheduling", message), action="Scheduling")
 
     async def _set_condition(self, pod: JsonObject, fields: JsonObject) -> None:
-        metadata, status = pod["metadata"], pod.get("status", {})
+        status = pod.get("status", {})
         known = find_condition(pod, "PodScheduled") or {}
         now = timestamp(self._api.clock())
         since = known.get("lastTransitionTime", now) if known.get("status") == fields["status"] else now
@@ -64,8 +64,6 @@ class Binder:
         await self._api.update(
             PODS,
             {**pod, "status": {**status, "conditions": [*others, condition]}},
-            namespace=metadata["namespace"],
-            name=metadata["name"],
             subresource="status",
             options=_OPTIONS,
         )

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +10,6 @@ from support.devcluster.envtest import Environment
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.http.protobuf import decode_protobuf
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
-
-ROOT = Path(__file__).parents[4]
 
 
 def varint(value: int) -> bytes:
@@ -127,27 +121,3 @@ async def test_a_server_stores_it(devcluster_server: Environment) -> None:
         answer: Any = await response.json()
         assert (response.status, answer["data"]) == (201, {"k": "v"})
     assert devcluster_server.api.get(CONFIGMAPS, "default", "a")["data"] == {"k": "v"}
-
-
-@pytest.mark.nightly
-@pytest.mark.kubectl
-def test_the_table_is_the_one_of_kubectl() -> None:
-    """The newest kubectl that is known to be installed is where the table came from."""
-    found = shutil.which("kubectl")
-    source = Path(found).resolve().with_name("kubectl.1.33") if found else None
-    if source is None or not source.exists():
-        pytest.skip("there is no kubectl 1.33")
-    script = ROOT / "hack" / "extract_protobuf_table.py"
-    done = subprocess.run([sys.executable, script, source, "--check"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.nightly
-def test_the_script_refuses_what_is_no_kubectl(tmp_path: Path) -> None:
-    (tmp_path / "program").write_bytes(b"nothing of interest")
-    script = ROOT / "hack" / "extract_protobuf_table.py"
-    done = subprocess.run(
-        [sys.executable, script, tmp_path / "program", "--check"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "is this kubectl?" in done.stderr

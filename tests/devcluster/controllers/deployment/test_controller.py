@@ -178,14 +178,15 @@ async def test_a_paused_deployment_is_scaled_and_not_rolled_out(cluster: Stepper
     assert condition(cluster, "Progressing")[1] == "NewReplicaSetAvailable"
 
 
-async def test_a_change_of_size_in_a_rollout_is_shared_out(cluster: Stepper) -> None:
+async def test_a_change_of_size_in_a_rollout_is_taken_up_paused_or_not(cluster: Stepper) -> None:
     await create(cluster, replicas=4, strategy={"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}})
     await all_ready(cluster)
     await change_deployment(cluster, template=NEW)
     assert sizes(cluster) == {"img:1": 2, "img:2": 2}
-    await change_deployment(cluster, replicas=8)
-    assert sum(sizes(cluster).values()) == 8
-    assert sizes(cluster)["img:1"] == 4
+    await change_deployment(cluster, paused=True, replicas=6)
+    assert sizes(cluster) == {"img:1": 2, "img:2": 4}
+    await change_deployment(cluster, paused=False, replicas=8)
+    assert sizes(cluster) == {"img:1": 2, "img:2": 6}
     await all_ready(cluster)
     assert sizes(cluster) == {"img:1": 0, "img:2": 8}
 

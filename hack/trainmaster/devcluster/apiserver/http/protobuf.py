@@ -5,7 +5,15 @@ Guarantees:
 - fields that the table does not know, from a newer client, are passed over, as a real server does;
 - a kind without a table is refused with a hint, a body that is not what it claims to be with a 400: nothing is guessed.
 
-`protobuf.json` beside this module is the table; `hack/extract_protobuf_table.py` writes it and describes its form.
+`protobuf.json` beside this module is the table: by message and field number, which are those of the `generated.proto`
+files of Kubernetes, `name type`. The type is one of
+
+    string bool int bytes NAME      a scalar, or the message of that name
+    T!                              always part of the JSON form
+    T?                              a pointer: zero is a value, absence is another
+    []T, {}T                        a list, a map from strings
+    +NAME                           an embedded message, whose fields belong to this one
+
 Answers are never protobuf: clients that send it list JSON among what they accept.
 """
 

@@ -21,19 +21,6 @@ from trainmaster.runtime.names import path_segment
 
 _NOTHING: Final = dict.fromkeys(("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"), 0)
 
-_PERIOD: Final = 15
-_ALL_PODS: Final = {"type": "Percent", "value": 100, "periodSeconds": _PERIOD}
-_SCALE_UP: Final = {
-    "stabilizationWindowSeconds": 0,
-    "selectPolicy": "Max",
-    "policies": [{"type": "Pods", "value": 4, "periodSeconds": _PERIOD}, _ALL_PODS],
-}
-_SCALE_DOWN: Final = {"selectPolicy": "Max", "policies": [_ALL_PODS]}
-_PROCESSOR: Final = {
-    "type": "Resource",
-    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
-}
-
 
 class _SpecStrategy(Strategy):
     """Kinds that always have a spec, and a status that begins with some values."""
@@ -129,14 +116,12 @@ class HorizontalPodAutoscalerStrategy(_SpecStrategy):
     status: ClassVar[Mapping[str, Any] | None] = {"currentMetrics": [], "desiredReplicas": 0}
 
     def default(self, obj: JsonObject) -> None:
-        """Fill in the smallest number of pods, the metric, and the behavior if some of it is given."""
+        """Fill in the smallest number of pods, and the metric."""
         spec = obj.setdefault("spec", {})
         spec.setdefault("minReplicas", 1)
         if not spec.get("metrics"):
-            spec["metrics"] = [_PROCESSOR]
-        if (behavior := spec.get("behavior")) is not None:
-            behavior["scaleUp"] = _SCALE_UP | (behavior.get("scaleUp") or {})
-            behavior["scaleDown"] = _SCALE_DOWN | (behavior.get("scaleDown") or {})
+            target = {"type": "Utilization", "averageUtilization": 80}
+            spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
 
 
 def _default_protocols(ports: Iterable[JsonObject] | None) -> None:
@@ -203,19 +188,6 @@ class ResourceClaimStrategy(_SpecStrategy):
 
     status: ClassVar[Mapping[str, Any] | None] = {}
 
-    def default(self, obj: JsonObject) -> None:
-        """Fill in how many devices are meant."""
-        for request in (self._spec(obj).get("devices") or {}).get("requests") or ():
-            for devices in (request.get("exactly"), *(request.get("firstAvailable") or ())):
-                if devices is not None:
-                    devices["allocationMode"] = devices.get("allocationMode") or "ExactCount"
-                    if devices["allocationMode"] == "ExactCount":
-                        devices["count"] = devices.get("count") or 1
-
-    def _spec(self, obj: JsonObject) -> JsonObject:
-        spec: JsonObject = obj.setdefault("spec", {})
-        return spec
-
     def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Refuse another request."""
         return [] if obj["spec"] == old["spec"] else [immutable("spec", obj["spec"])]
@@ -225,10 +197,6 @@ class ResourceClaimTemplateStrategy(ResourceClaimStrategy):
     """ResourceClaimTemplates: claims yet to be made."""
 
     status = None
-
-    def _spec(self, obj: JsonObject) -> JsonObject:
-        spec: JsonObject = super()._spec(obj).setdefault("spec", {})
-        return spec
 
 
 def plain_kinds() -> list[Kind]:

@@ -13,15 +13,6 @@ from trainmaster.devcluster.apiserver.registry.times import age, human_duration
 from trainmaster.devcluster.apiserver.selectors import format_label_selector
 from trainmaster.runtime.jsontree import JsonObject
 
-_SHOWN = 2
-_FIELDS = {
-    "ContainerResource": "containerResource",
-    "External": "external",
-    "Object": "object",
-    "Pods": "pods",
-    "Resource": "resource",
-}
-
 
 def _column(name: str, cell: Callable[[JsonObject], Any], *, wide: bool = False, kind: str = "string") -> Column:
     return Column(name, kind, "", name, 1 if wide else 0, lambda obj, _now: cell(obj))
@@ -359,44 +350,9 @@ POD_DISRUPTION_BUDGETS = (
 )
 
 
-def metric_targets(autoscaler: JsonObject) -> str:
-    """Return the first two metrics, and how many more there are."""
-    measured = autoscaler.get("status", {}).get("currentMetrics") or []
-    metrics = autoscaler["spec"].get("metrics") or []
-    shown = [
-        _metric(metric, measured[index] if index < len(measured) else {})
-        for index, metric in enumerate(metrics[:_SHOWN])
-    ]
-    more = f" + {len(metrics) - _SHOWN} more..." if len(metrics) > _SHOWN else ""
-    return ", ".join(shown) + more if shown else "<none>"
-
-
-def _metric(metric: JsonObject, measured: JsonObject) -> str:
-    kind = metric.get("type", "")
-    field = _FIELDS.get(kind, "")
-    if not field:
-        return "<unknown type>"
-    source = metric.get(field) or {}
-    wanted, current = source.get("target") or {}, (measured.get(field) or {}).get("current") or {}
-    name = f"{source.get('name', '')}: " if kind in {"Resource", "ContainerResource"} else ""
-    if wanted.get("averageValue") is not None:
-        mark = " (avg)" if kind in {"External", "Object"} else ""
-        return f"{name}{_shown(current, 'averageValue')}/{wanted['averageValue']}{mark}"
-    if name:
-        target = f"{wanted['averageUtilization']}%" if wanted.get("averageUtilization") is not None else "<auto>"
-        known = current.get("averageUtilization")
-        return f"{name}{'<unknown>' if known is None else f'{known}%'}/{target}"
-    return f"{_shown(current, 'value')}/{wanted.get('value')}"
-
-
-def _shown(current: JsonObject, field: str) -> str:
-    return str(current.get(field) or "<unknown>")
-
-
 HORIZONTAL_POD_AUTOSCALERS = (
     NAME,
     _column("Reference", lambda obj: _reference((obj.get("spec") or {}).get("scaleTargetRef") or {})),
-    _column("Targets", metric_targets),
     _column("MinPods", lambda obj: str(obj["spec"].get("minReplicas", "<unset>"))),
     _column("MaxPods", _at(".spec.maxReplicas", 0), kind="integer"),
     _column("Replicas", _at(".status.currentReplicas", 0), kind="integer"),

@@ -85,10 +85,6 @@ class Strategy:
         """Return the broken rules of a change through the main endpoint."""
         return []
 
-    def validate_status_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Return the broken rules of a change through the status endpoint."""
-        return []
-
     def validate_subresource_update(self, obj: JsonObject, old: JsonObject, subresource: str) -> list[FieldError]:
         """Return the broken rules of a change through a subresource of the kind's own."""
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.storage.entries import Event, EventType, ObjectKey, Record
-from trainmaster.devcluster.apiserver.storage.journal import Journal, JournalError, Repair, repair
+from trainmaster.devcluster.apiserver.storage.journal import Journal, JournalError
 from trainmaster.devcluster.apiserver.storage.store import RevisionConflict, Store
 from trainmaster.devcluster.apiserver.storage.watcher import Expired, Watcher
 
@@ -15,9 +15,7 @@ __all__ = [
     "JournalError",
     "ObjectKey",
     "Record",
-    "Repair",
     "RevisionConflict",
     "Store",
     "Watcher",
-    "repair",
 ]

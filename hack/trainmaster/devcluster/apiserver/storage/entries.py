@@ -1,4 +1,4 @@
-"""The lines of a journal: how they are written, and what can be read of a file whatever happened to it.
+"""The lines of a journal: how they are written and read.
 
 A journal is lines of JSON, each with a checksum of what comes after it:
 
@@ -7,8 +7,8 @@ A journal is lines of JSON, each with a checksum of what comes after it:
 - every write since, with the revisions N+1, N+2, ...:
   `{"crc":"...","revision":N,"key":[group,resource,namespace,name],"object":{...}}`, without `object` for a deletion.
 
-So it shows where a line is damaged, and also where lines are missing. What follows the last newline is the trace of a
-write that did not end; nobody was told that it succeeded.
+So it shows where a line is damaged, and also where lines are missing; such a file is not read. What follows the last
+newline is the trace of a write that did not end; nobody was told that it succeeded.
 
 What the store holds and tells: records of objects, their keys, and events.
 
@@ -36,33 +36,16 @@ EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 """What happened to an object."""
 
 
-class UnknownFormat(Exception):
-    """The file is whole, and written in a format that this version does not know."""
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """What is wrong at a line, counted from 1."""
-
-    line: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"line {self.line} {self.reason}"
+class Unreadable(Exception):
+    """The file cannot be read; the text, which follows its name, says why."""
 
 
 @dataclass(slots=True)
 class Contents:
-    """What could be read of a journal."""
+    """What a journal says."""
 
     records: dict[ObjectKey, Record] = field(default_factory=dict)
     revision: int = 0
-    """The newest revision that can be told."""
-
-    lines: int = 0
-    """How many of its lines, the header included, could be read."""
-
-    damages: list[Damage] = field(default_factory=list)
     torn: bytes = b""
     """What follows the last newline."""
 
@@ -82,71 +65,54 @@ def entry_line(key: ObjectKey, revision: int, record: Record | None) -> bytes:
 
 
 def read_contents(content: bytes) -> Contents:
-    """Read a file as far as it can be read.
+    """Read a file.
 
     Raises:
-        UnknownFormat: It is of another version.
+        Unreadable: It is damaged, or of another version.
     """
+    if not content:
+        raise Unreadable("is empty, although a journal never is: it was cut off")
     *lines, torn = content.split(b"\n")
     found = Contents(torn=torn.rstrip(b" "))  # blanks are left by a look whether there is space
-    header = _read_header(lines[0] if lines else b"", found)
-    if header is None:
-        _read_unordered(lines[1:], found)
-    else:
-        _read_ordered(lines[1:], found, objects=header["objects"])
+    found.revision, objects = _read_header(lines[0] if lines else b"")
+    _read_entries(lines[1:], found, objects=objects)
     return found
 
 
-def _read_header(line: bytes, found: Contents) -> dict[str, Any] | None:
+def _read_header(line: bytes) -> tuple[int, int]:
+    """Return the revision that a file begins at, and how many objects there were."""
     try:
         is_checked = line.startswith(_MARK)
         header = _parsed(line) if is_checked else orjson.loads(line)
         version, revision, objects = header["format"], header["revision"], header.get("objects")
     except (ValueError, KeyError, TypeError):
-        is_checked, header, version, revision, objects = False, {}, None, None, None
+        is_checked, version, revision, objects = False, None, None, None
     if isinstance(version, int) and version != FORMAT:
-        raise UnknownFormat(f"it is written in format {version}, and this version reads format {FORMAT}")
+        raise Unreadable(f"cannot be read: it is written in format {version}, and this version reads format {FORMAT}")
     if not is_checked or not isinstance(revision, int) or not isinstance(objects, int):
-        found.damages.append(Damage(1, "is not the header of a journal"))
-        return None
-    found.lines += 1
-    found.revision = revision
-    return header
+        raise Unreadable("is damaged: line 1 is not the header of a journal")
+    return revision, objects
 
 
-def _read_unordered(lines: Iterable[bytes], found: Contents) -> None:
-    """Read entries of which nothing says how many there are, or where they begin."""
-    for number, line in enumerate(lines, start=2):
-        try:
-            revision = _replay(found.records, _parsed(line))
-        except (ValueError, KeyError, TypeError):
-            found.damages.append(Damage(number, "is damaged"))
-        else:
-            found.lines += 1
-            found.revision = max(found.revision, revision)
-
-
-def _read_ordered(lines: Iterable[bytes], found: Contents, *, objects: int) -> None:
+def _read_entries(lines: Iterable[bytes], found: Contents, *, objects: int) -> None:
     """Read the objects that the header counts, and the writes that follow its revision one by one."""
-    base = last = found.revision
+    base = found.revision
     number = 1
     for number, line in enumerate(lines, start=2):
         try:
             revision = _replay(found.records, _parsed(line))
-        except (ValueError, KeyError, TypeError):
-            found.damages.append(Damage(number, "is damaged"))
-            objects, last = (objects - 1, last) if objects else (0, last + 1)
-            continue
-        found.lines += 1
-        if revision <= base and objects:
+        except (ValueError, KeyError, TypeError) as error:
+            raise Unreadable(f"is damaged: line {number} is not as it was written") from error
+        if objects and revision <= base:
             objects -= 1
             continue
-        if objects or revision != last + 1:
-            found.damages.append(Damage(number, "does not continue the lines before it: some are missing"))
-        objects, last = 0, max(last, revision)
+        if objects or revision != found.revision + 1:
+            raise Unreadable(f"is damaged: line {number} does not continue the lines before it: some are missing")
+        found.revision = revision
     if objects:
-        found.damages.append(Damage(number + 1, f"is missing, and with it {objects} objects: the file was cut off"))
-    found.revision = last
+        raise Unreadable(
+            f"is damaged: line {number + 1} is missing, and with it {objects} objects: the file was cut off"
+        )
 
 
 def _checked(body: bytes) -> bytes:

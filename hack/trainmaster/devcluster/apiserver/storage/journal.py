@@ -4,8 +4,7 @@
   (The file is not synced to the disk on every write: a power cut may lose the last moments, a SIGKILL may not.)
 - A torn last line, the trace of a kill in the middle of a write, is kept in a file of its own (`torn`): nobody was told
   that it succeeded.
-- Anything else that is wrong, an empty file too, is damage: opening raises `JournalError`, and `repair` keeps what can
-  be read.
+- Anything else that is wrong, an empty file too, is damage: opening raises `JournalError`.
 - A failed append leaves the file as it was before; `problem` is what keeps the file from being written.
 - Compaction replaces the file atomically by one line for each live object; revisions are kept. It happens at opening,
   and beside the writes when the file has grown: it never takes more than twice its live lines and 8 MiB, unless there
@@ -18,9 +17,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import shutil
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -28,10 +25,9 @@ from typing import Final
 from trainmaster.devcluster.apiserver.storage.compaction import Compaction, draft_of, write_all, write_snapshot
 from trainmaster.devcluster.apiserver.storage.entries import (
     Contents,
-    Damage,
     ObjectKey,
     Record,
-    UnknownFormat,
+    Unreadable,
     entry_line,
     read_contents,
 )
@@ -45,28 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class JournalError(Exception):
-    """The journal cannot be used; the message names the file and the reason.
-
-    `repairable`: part of it can be read, so that `repair` helps.
-    """
-
-    def __init__(self, message: str, *, repairable: bool = False) -> None:
-        super().__init__(message)
-        self.repairable = repairable
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """What a repair did."""
-
-    objects: int
-    """How many objects there are now."""
-
-    damages: tuple[Damage, ...]
-    """What was wrong; nothing was changed if that is nothing."""
-
-    original: Path | None
-    """Where the damaged file is now."""
+    """The journal cannot be used; the message names the file and the reason."""
 
 
 class Journal:
@@ -98,10 +73,8 @@ class Journal:
     def load(self) -> tuple[dict[ObjectKey, Record], int]:
         """Read and compact the file; return the live records in the order of their revisions, and the last revision."""
         found = _read(self.path)
-        if found.damages:
-            raise JournalError(_explain(self.path, found), repairable=found.lines > 0)
         if found.torn:
-            self.torn = _aside(self.path, "torn")
+            self.torn = self.path.with_name(f"{self.path.name}.torn-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
             self.torn.touch(mode=0o600)
             self.torn.write_bytes(found.torn)
         ordered = dict(sorted(found.records.items(), key=lambda item: item[1].revision))
@@ -215,35 +188,6 @@ class Journal:
         self._next_compaction = 0
 
 
-def repair(path: Path) -> Repair:
-    """Keep what can be read of a damaged journal; the damaged file stays beside it.
-
-    What the lost lines said is unknown: objects may be missing, older than they were, or back.
-
-    Raises:
-        JournalError: Nothing of it can be read, or it is in use.
-        OSError: It cannot be read or written.
-    """
-    lock = _lock(path)
-    try:
-        found = _read(path)
-        if not found.damages:
-            return Repair(len(found.records), (), None)
-        if not found.lines:
-            raise JournalError(_explain(path, found))
-        original = _aside(path, "damaged")
-        original.touch(mode=0o600)
-        shutil.copyfile(path, original)
-        ordered = dict(sorted(found.records.items(), key=lambda item: item[1].revision))
-        # Above every revision that was given away: a client must not take a new version for one that it knows.
-        revision = found.revision + len(found.damages) + 1
-        os.close(write_snapshot(draft_of(path), ordered, revision))
-        draft_of(path).replace(path)
-        return Repair(len(ordered), tuple(found.damages), original)
-    finally:
-        os.close(lock)
-
-
 def _read(path: Path) -> Contents:
     try:
         content = path.read_bytes()
@@ -251,23 +195,8 @@ def _read(path: Path) -> Contents:
         return Contents()
     try:
         return read_contents(content)
-    except UnknownFormat as error:
-        raise JournalError(f"{path} cannot be read: {error}") from error
-
-
-def _explain(path: Path, found: Contents) -> str:
-    if not found.lines:
-        size = path.stat().st_size
-        what = "is empty, although a journal never is: it was cut off" if size == 0 else "holds no line of a journal"
-        return f"{path} {what}"
-    more = len(found.damages) - 1
-    return f"{path} is damaged: {found.damages[0]}" + (f", and {more} more" if more else "")
-
-
-def _aside(path: Path, reason: str) -> Path:
-    """Return a free name beside the journal, which says why and when."""
-    name = f"{path.name}.{reason}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
-    return path.with_name(name)
+    except Unreadable as error:
+        raise JournalError(f"{path} {error}") from error
 
 
 def _lock(path: Path) -> int:

@@ -83,12 +83,11 @@ class DeploymentController(SingleLoopController):
         if is_terminating(deployment):
             return await self._write_status(deployment, of.find_new(deployment, replicasets))
         deployment = await self._tell_pause(deployment)
-        paused = bool(deployment["spec"].get("paused"))
         new = of.find_new(deployment, replicasets)
         old = [each for each in replicasets if each is not new]
-        if paused or rolling.is_scaling_event(deployment, replicasets):
+        if deployment["spec"].get("paused"):
             new = await self._sync_revision(deployment, new, old) if new is not None else None
-            await self._resize(deployment, new, old, rolling.scale_in_proportion(deployment, new, old))
+            await self._resize(deployment, new, old, rolling.scale_paused(deployment, new, old))
         elif rolling.is_rolling(deployment):
             await self._roll(deployment, new, old)
         else:
@@ -132,11 +131,10 @@ class DeploymentController(SingleLoopController):
 
     async def _create(self, deployment: JsonObject, old: Sequence[JsonObject], *, revision: int) -> JsonObject:
         size = rolling.size_of_new(deployment, old, 0)
-        maximum = deployment["spec"]["replicas"] + rolling.max_surge(deployment)
-        new = of.new_replicaset(deployment, replicas=size, maximum=maximum, revision=revision)
-        name, namespace = new["metadata"]["name"], deployment["metadata"]["namespace"]
+        new = of.new_replicaset(deployment, replicas=size, revision=revision)
+        name = new["metadata"]["name"]
         try:
-            made = await self._api.create(REPLICA_SETS, new, namespace=namespace, options=_OPTIONS)
+            made = await self._api.create(REPLICA_SETS, new, options=_OPTIONS)
         except StatusError as error:
             if error.reason == "AlreadyExists":
                 await self._note_collision(deployment)
@@ -161,17 +159,11 @@ class DeploymentController(SingleLoopController):
     async def _resize(
         self, deployment: JsonObject, new: JsonObject | None, old: Sequence[JsonObject], sizes: rolling.Sizes
     ) -> None:
-        wanted = deployment["spec"]["replicas"]
-        annotations = of.sizes(wanted, wanted + rolling.max_surge(deployment))
         for each in (*old, *([new] if new is not None else ())):
             name, before = each["metadata"]["name"], of.size_of(each)
             size = sizes.get(name, before)
-            marked = size > 0 and any(of.annotations_of(each).get(key) != text for key, text in annotations.items())
-            if size == before and not marked:
-                continue
-            metadata = {**each["metadata"], "annotations": {**of.annotations_of(each), **annotations}}
-            await self._update(REPLICA_SETS, {**each, "metadata": metadata, "spec": {**each["spec"], "replicas": size}})
             if size != before:
+                await self._update(REPLICA_SETS, {**each, "spec": {**each["spec"], "replicas": size}})
                 direction = "up" if size > before else "down"
                 await self._note(deployment, f"Scaled {direction} replica set {name} from {before} to {size}")
 
@@ -249,12 +241,4 @@ class DeploymentController(SingleLoopController):
         await self._events.record(deployment, Note("Normal", "ScalingReplicaSet", message))
 
     async def _update(self, resource: GroupResource, obj: JsonObject, *, subresource: str | None = None) -> JsonObject:
-        metadata = obj["metadata"]
-        return await self._api.update(
-            resource,
-            obj,
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            subresource=subresource,
-            options=_OPTIONS,
-        )
+        return await self._api.update(resource, obj, subresource=subresource, options=_OPTIONS)

@@ -15,12 +15,10 @@ from trainmaster.runtime.jsontree import JsonObject, copy_tree
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 REVISION_HISTORY = "deployment.kubernetes.io/revision-history"
-DESIRED = "deployment.kubernetes.io/desired-replicas"
-MAXIMUM = "deployment.kubernetes.io/max-replicas"
 
 _OWN = frozenset(
     {
-        *(REVISION, REVISION_HISTORY, DESIRED, MAXIMUM),
+        *(REVISION, REVISION_HISTORY),
         *("kubectl.kubernetes.io/last-applied-configuration", "deprecated.deployment.rollback.to"),
     }
 )
@@ -73,7 +71,7 @@ def annotations_of(obj: JsonObject) -> JsonObject:
     return obj["metadata"].get("annotations") or {}
 
 
-def new_replicaset(deployment: JsonObject, *, replicas: int, maximum: int, revision: int) -> JsonObject:
+def new_replicaset(deployment: JsonObject, *, replicas: int, revision: int) -> JsonObject:
     """Return the ReplicaSet for the present template of a Deployment."""
     metadata, spec, short = deployment["metadata"], deployment["spec"], template_hash(deployment)
     template = copy_tree(spec["template"])
@@ -87,7 +85,7 @@ def new_replicaset(deployment: JsonObject, *, replicas: int, maximum: int, revis
             "name": f"{metadata['name']}-{short}",
             "namespace": metadata["namespace"],
             "labels": dict(template["metadata"]["labels"]),
-            "annotations": inherited(deployment) | sizes(spec["replicas"], maximum) | {REVISION: str(revision)},
+            "annotations": inherited(deployment) | {REVISION: str(revision)},
             "ownerReferences": [new_controller_ref(deployment)],
         },
         "spec": {"replicas": replicas, "selector": selector, "template": template},
@@ -100,11 +98,6 @@ def new_replicaset(deployment: JsonObject, *, replicas: int, maximum: int, revis
 def inherited(deployment: JsonObject) -> JsonObject:
     """Return the annotations that ReplicaSets have from their Deployment."""
     return {key: value for key, value in annotations_of(deployment).items() if key not in _OWN}
-
-
-def sizes(desired: int, maximum: int) -> JsonObject:
-    """Return the annotations by which a ReplicaSet remembers how large the Deployment was when it was scaled."""
-    return {DESIRED: str(desired), MAXIMUM: str(maximum)}
 
 
 def with_revision(replicaset: JsonObject, deployment: JsonObject, *, revision: int) -> JsonObject:

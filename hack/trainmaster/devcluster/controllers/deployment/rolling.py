@@ -10,9 +10,6 @@ from collections.abc import Sequence
 
 from trainmaster.devcluster.apiserver.registry.intorpercent import scaled_value
 from trainmaster.devcluster.controllers.deployment.replicasets import (
-    DESIRED,
-    MAXIMUM,
-    annotations_of,
     by_age,
     count,
     size_of,
@@ -81,47 +78,11 @@ def shrink_old(deployment: JsonObject, new: JsonObject, old: Sequence[JsonObject
     return {name: size for name, size in sizes.items() if size != before[name]}
 
 
-def is_scaling_event(deployment: JsonObject, replicasets: Sequence[JsonObject]) -> bool:
-    """Tell whether the number of replicas changed since the ReplicaSets were scaled the last time."""
-    wanted = str(deployment["spec"]["replicas"])
-    return any(size_of(each) > 0 and annotations_of(each).get(DESIRED, wanted) != wanted for each in replicasets)
-
-
-def scale_in_proportion(deployment: JsonObject, new: JsonObject | None, old: Sequence[JsonObject]) -> Sizes:
-    """Return the sizes after a change of the number of replicas, which a rollout or a pause may be in the middle of."""
-    wanted: int = deployment["spec"]["replicas"]
-    active = [each for each in (*old, *([new] if new is not None else ())) if size_of(each) > 0]
-    if len(active) <= 1:
-        # Without a rollout there is one ReplicaSet to scale: the one that runs, else the newest there is.
-        one = active[0] if active else new or (by_age(old)[-1] if old else None)
-        return {} if one is None else {one["metadata"]["name"]: wanted}
-    if new is not None and count([new], "availableReplicas") == size_of(new) == wanted:
-        return {each["metadata"]["name"]: 0 for each in old if size_of(each)}
-    if not is_rolling(deployment):
+def scale_paused(deployment: JsonObject, new: JsonObject | None, old: Sequence[JsonObject]) -> Sizes:
+    """Return the size of the newest ReplicaSet that has pods, by which a paused Deployment is scaled."""
+    every = [*by_age(old), *([new] if new is not None else ())]
+    scaled = next((each for each in reversed(every) if size_of(each)), every[-1] if every else None)
+    if scaled is None:
         return {}
-    allowed = wanted + max_surge(deployment) if wanted else 0
-    change = allowed - total_size(active)
-    # The largest first, so that what rounding leaves over goes to it; of equals the newer when there are more pods.
-    ordered = sorted(by_age(active), key=size_of, reverse=True)
-    sizes: Sizes = {}
-    added = 0
-    for each in ordered:
-        size = size_of(each)
-        share = _share(deployment, each, allowed) - size if change else 0
-        left = change - added
-        share = min(share, left) if change > 0 else max(share, left)
-        sizes[each["metadata"]["name"]] = size + share
-        added += share
-    first = ordered[0]["metadata"]["name"]
-    sizes[first] = max(0, sizes[first] + change - added)
-    return sizes
-
-
-def _share(deployment: JsonObject, replicaset: JsonObject, allowed: int) -> int:
-    text = annotations_of(replicaset).get(MAXIMUM, "")
-    before = (
-        int(text)
-        if text.isascii() and text.isdigit() and int(text)
-        else (deployment.get("status") or {}).get("replicas", 0)
-    )
-    return int(size_of(replicaset) * allowed / before + 0.5) if before else size_of(replicaset)
+    others = total_size([each for each in every if each is not scaled])
+    return {scaled["metadata"]["name"]: max(0, deployment["spec"]["replicas"] - others)}

@@ -110,9 +110,7 @@ class JobController(SingleLoopController):
 
     async def _create(self, job: JsonObject, new: PodToCreate) -> None:
         try:
-            pod = await self._api.create(
-                PODS, build_pod(job, new), namespace=job["metadata"]["namespace"], options=_OPTIONS
-            )
+            pod = await self._api.create(PODS, build_pod(job, new), options=_OPTIONS)
         except StatusError as error:
             await self._events.record(job, Note("Warning", "FailedCreate", f"Error creating: {error.message}"))
             raise
@@ -121,29 +119,14 @@ class JobController(SingleLoopController):
 
     async def _write_status(self, job: JsonObject, status: JsonObject) -> None:
         if status != job.get("status", {}):
-            metadata = job["metadata"]
-            await self._api.update(
-                JOBS,
-                {**job, "status": status},
-                namespace=metadata["namespace"],
-                name=metadata["name"],
-                subresource="status",
-                options=_OPTIONS,
-            )
+            await self._api.update(JOBS, {**job, "status": status}, subresource="status", options=_OPTIONS)
 
     async def _remove_tracking_finalizer(self, pod: JsonObject) -> None:
         """Remove the tracking finalizer, whatever else happened to the pod meanwhile."""
         current = find(self._api, key_of(PODS, pod))
         if current is None or current["metadata"]["uid"] != pod["metadata"]["uid"] or not is_tracked(current):
             return
-        metadata = current["metadata"]
-        await self._api.update(
-            PODS,
-            without_finalizer(current, TRACKING_FINALIZER),
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            options=_OPTIONS,
-        )
+        await self._api.update(PODS, without_finalizer(current, TRACKING_FINALIZER), options=_OPTIONS)
 
     async def _apply_ttl(self, job: JsonObject) -> float | None:
         """Delete a finished Job whose time is over; otherwise return the seconds until then."""

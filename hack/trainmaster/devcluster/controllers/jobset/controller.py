@@ -82,7 +82,7 @@ class JobSetController(SingleLoopController):
         if existing is not None and resource != JOBS:
             return
         try:
-            await self._api.create(resource, obj, namespace=metadata["namespace"], options=_OPTIONS)
+            await self._api.create(resource, obj, options=_OPTIONS)
         except StatusError as error:
             text = f"creation of {obj['kind']} {metadata['name']} failed: {error.message}"
             await self._events.record(jobset, Note("Warning", _FAILURES[resource], text), action=_ACTION)
@@ -96,12 +96,4 @@ class JobSetController(SingleLoopController):
         await self._update(JOBS, resume_job(job, template))
 
     async def _update(self, resource: GroupResource, obj: JsonObject, *, subresource: str | None = None) -> JsonObject:
-        metadata = obj["metadata"]
-        return await self._api.update(
-            resource,
-            obj,
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            subresource=subresource,
-            options=_OPTIONS,
-        )
+        return await self._api.update(resource, obj, subresource=subresource, options=_OPTIONS)

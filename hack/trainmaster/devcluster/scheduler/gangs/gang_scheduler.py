@@ -130,8 +130,6 @@ class GangScheduler:
             await self._api.update(
                 key.resource,
                 {**group, "status": update.status},
-                namespace=key.namespace,
-                name=key.name,
                 subresource=subresource,
                 options=_WRITERS[key.resource][1],
             )

@@ -101,17 +101,6 @@ async def test_a_change_of_spec_or_annotations_is_a_new_generation_of_a_deployme
     assert live["metadata"]["generation"] == 3
 
 
-async def test_a_status_that_contradicts_itself_is_refused(api: Api) -> None:
-    live = await made(api)
-    status = {"replicas": 1, "readyReplicas": 2, "availableReplicas": 3}
-    await assert_refused(
-        api.update(DEPLOYMENTS, {**live, "status": status}, namespace="default", subresource="status"),
-        422,
-        "status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas",
-        "status.availableReplicas: Invalid value: 3: cannot be greater than readyReplicas",
-    )
-
-
 async def test_it_is_scaled_by_its_subresource(api: Api) -> None:
     live = await made(api)
     expressions = [{"key": "tier", "operator": "NotIn", "values": ["b", "a"]}]

@@ -1,7 +1,5 @@
 """Deployments: defaults and rules of their spec, what a new generation is, and their scale."""
 
-# ruff: noqa: ARG002 - the arguments are those of every strategy
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -9,7 +7,6 @@ from collections.abc import Iterator
 from trainmaster.devcluster.apiserver.errors import FieldError, unsupported
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.apps.workload_validation import (
-    validate_counts,
     validate_workload,
     validate_workload_update,
 )
@@ -80,10 +77,6 @@ class DeploymentStrategy(Strategy):
     def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Refuse another selector."""
         return list(validate_workload_update(obj["spec"], old["spec"]))
-
-    def validate_status_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Refuse numbers that contradict each other."""
-        return list(validate_counts(obj["status"], "updatedReplicas"))
 
 
 def _validate_strategy(strategy: JsonObject) -> Iterator[FieldError]:

@@ -1,14 +1,11 @@
 """ReplicaSets: defaults and rules of their spec, and their scale."""
 
-# ruff: noqa: ARG002 - the arguments are those of every strategy
-
 from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.apps.deployment import SCALE
 from trainmaster.devcluster.apiserver.registry.apps.workload_validation import (
-    validate_counts,
     validate_workload,
     validate_workload_update,
 )
@@ -56,10 +53,6 @@ class ReplicaSetStrategy(Strategy):
     def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Refuse another selector."""
         return list(validate_workload_update(obj["spec"], old["spec"]))
-
-    def validate_status_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Refuse numbers that contradict each other."""
-        return list(validate_counts(obj["status"], "fullyLabeledReplicas"))
 
 
 def kind() -> Kind:

@@ -48,21 +48,3 @@ def validate_workload_update(spec: JsonObject, before: JsonObject) -> Iterator[F
     """Refuse another selector: the pods of the old one would be left behind."""
     if spec.get("selector") != before.get("selector"):
         yield immutable("spec.selector", spec.get("selector"))
-
-
-_COUNTS = ("replicas", "readyReplicas", "availableReplicas", "observedGeneration")
-
-
-def validate_counts(status: JsonObject, *more: str) -> Iterator[FieldError]:
-    """Check the numbers of a status, by themselves and against each other."""
-    for field in (*_COUNTS, *more):
-        yield from not_negative(f"status.{field}", status.get(field, 0))
-    replicas = status.get("replicas", 0)
-    for field in ("readyReplicas", "availableReplicas", *more):
-        if status.get(field, 0) > replicas and field != "collisionCount":
-            detail = "cannot be greater than status.replicas"
-            yield FieldError(f"status.{field}", "Invalid", status[field], detail)
-    ready = status.get("readyReplicas", 0)
-    if status.get("availableReplicas", 0) > ready:
-        detail = "cannot be greater than readyReplicas"
-        yield FieldError("status.availableReplicas", "Invalid", status["availableReplicas"], detail)

@@ -1,37 +1,40 @@
-"""Services: the defaults of a cluster with one address family, and what follows from a change of the type."""
+"""Services: the defaults of a cluster with one address family, their usual mistakes, and what they are given.
+
+What no two Services may share, cluster addresses and node ports, is given out from fixed ranges. Nothing is reached
+under it; it is there for clients that read it, and for the refusals of a real server.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import ipaddress
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
-from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver import errors
+from trainmaster.devcluster.apiserver.errors import FieldError, unsupported
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind, field_labels
-from trainmaster.devcluster.apiserver.registry.core.service_allocation import allocate
-from trainmaster.devcluster.apiserver.registry.core.service_validation import (
-    CLUSTER_IP,
-    EXTERNAL_NAME,
-    HEADLESS,
-    LOAD_BALANCER,
-    NODE_PORT,
-    is_externally_accessible,
-    is_headless,
-    needs_health_check,
-    validate_load_balancer_status,
-    validate_service,
-    validate_service_update,
-)
+from trainmaster.devcluster.apiserver.registry.fields import address as valid_address
+from trainmaster.devcluster.apiserver.registry.fields import invalid, parse_address, port_number, required
+from trainmaster.devcluster.apiserver.registry.fields import port as valid_port
+from trainmaster.devcluster.apiserver.registry.labels import labels
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy, restore
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.names import dns_label
+from trainmaster.runtime.names import dns_label, dns_subdomain
 
+_HEADLESS = "None"
+_EXTERNAL_NAME, _LOAD_BALANCER, _NODE_PORT, _CLUSTER_IP = "ExternalName", "LoadBalancer", "NodePort", "ClusterIP"
+_TYPES = [_CLUSTER_IP, _EXTERNAL_NAME, _LOAD_BALANCER, _NODE_PORT]
+_PROTOCOLS = ["SCTP", "TCP", "UDP"]
 _AFFINITY_SECONDS = 10_800
-_FAMILIES = ("IPv4", "IPv6")
+_NETWORK = ipaddress.ip_network("10.0.0.0/16")
+_NODE_PORTS = range(30_000, 32_768)
+_OF_ADDRESSES = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy")
 
 
 class ServiceStrategy(Strategy):
-    """Services; addresses and node ports are given out and never reached."""
+    """Services."""
 
     return_deleted_object = True
     required_by_schema = False
@@ -43,7 +46,7 @@ class ServiceStrategy(Strategy):
     def default(self, obj: JsonObject) -> None:
         """Fill in type, affinity, ports and policies."""
         spec = obj.setdefault("spec", {})
-        spec.setdefault("type", CLUSTER_IP)
+        spec.setdefault("type", _CLUSTER_IP)
         spec["sessionAffinity"] = spec.get("sessionAffinity") or "None"
         if spec["sessionAffinity"] == "None":
             spec.pop("sessionAffinityConfig", None)
@@ -53,110 +56,88 @@ class ServiceStrategy(Strategy):
         for port in spec.get("ports") or ():
             port["protocol"] = port.get("protocol") or "TCP"
             port["targetPort"] = port.get("targetPort") or port.get("port", 0)
-        if spec["type"] in (CLUSTER_IP, NODE_PORT, LOAD_BALANCER):
+        if spec["type"] != _EXTERNAL_NAME:
             spec.setdefault("internalTrafficPolicy", "Cluster")
-        if is_externally_accessible(spec):
+        if _is_externally_accessible(spec):
             spec["externalTrafficPolicy"] = spec.get("externalTrafficPolicy") or "Cluster"
-        if spec["type"] == LOAD_BALANCER:
+        if spec["type"] == _LOAD_BALANCER:
             spec.setdefault("allocateLoadBalancerNodePorts", True)
-        for point in ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ():
-            if point.get("ip"):
-                point.setdefault("ipMode", "VIP")
 
     def prepare_for_create(self, obj: JsonObject) -> None:
         """Start without a load balancer."""
         obj["status"] = {"loadBalancer": {}}
-        spec = obj["spec"]
-        if spec.get("clusterIP") and not spec.get("clusterIPs"):
-            spec["clusterIPs"] = [spec["clusterIP"]]
-        _choose_families(spec)
+        _complete_addresses(obj["spec"])
 
     def prepare_for_update(self, obj: JsonObject, old: JsonObject) -> None:
         """Keep what was given out when it is left out, and drop what the new type does not have."""
         restore(obj, old, "status")
         spec, before = obj["spec"], old["spec"]
-        _follow_address(spec, before)
-        if spec["type"] == EXTERNAL_NAME:
+        if spec["type"] == _EXTERNAL_NAME:
             _drop_unchanged(spec, before, _OF_ADDRESSES)
-        elif before["type"] != EXTERNAL_NAME:
-            _keep_addresses(spec, before)
+        elif before["type"] != _EXTERNAL_NAME:
+            for field in ("clusterIP", "ipFamilies", "ipFamilyPolicy"):
+                if not spec.get(field) and before.get(field):
+                    spec[field] = before[field]
+        _complete_addresses(spec)
         if not _has_node_ports(spec):
             _drop_node_ports(spec, before)
         elif _has_node_ports(before):
             _keep_node_ports(spec, before)
-        if spec["type"] != LOAD_BALANCER:
+        if spec["type"] != _LOAD_BALANCER:
             _drop_unchanged(spec, before, ("allocateLoadBalancerNodePorts", "loadBalancerClass"))
-        if not is_externally_accessible(spec):
+        if not _is_externally_accessible(spec):
             _drop_unchanged(spec, before, ("externalTrafficPolicy",))
-        if not needs_health_check(spec):
-            _drop_unchanged(spec, before, ("healthCheckNodePort",))
-        elif needs_health_check(before):
-            spec.setdefault("healthCheckNodePort", before.get("healthCheckNodePort"))
-        _choose_families(spec)
 
     def allocate(
         self, obj: JsonObject, old: JsonObject | None, others: Callable[[], Iterable[JsonObject]], *, dry_run: bool
     ) -> None:
-        """Give out addresses and node ports."""
-        if obj["spec"]["type"] != EXTERNAL_NAME:
-            allocate(obj, old, others, dry_run=dry_run)
+        """Give out addresses and node ports; a dry run checks neither addresses nor ranges, as a real server."""
+        spec = obj["spec"]
+        if spec["type"] == _EXTERNAL_NAME or (_is_headless(spec) and not _has_node_ports(spec)):
+            return
+        specs = [other["spec"] for other in others() if other["metadata"]["uid"] != obj["metadata"]["uid"]]
+        before = old["spec"] if old is not None else {}
+        problems = list(_allocate_address(obj, before, specs, dry_run=dry_run))
+        if _has_node_ports(spec):
+            problems += _allocate_node_ports(spec, before, specs, dry_run=dry_run)
+        if problems:
+            raise errors.invalid("", "Service", obj["metadata"]["name"], problems)
 
     def validate(self, obj: JsonObject) -> list[FieldError]:
-        """Check the spec, and whether this cluster has such addresses."""
-        return list(validate_service(obj["spec"]))
+        """Check type, ports, address and selector."""
+        return list(_validate(obj["spec"]))
 
     def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Refuse to move a service to another address."""
-        return list(validate_service_update(obj["spec"], old["spec"]))
-
-    def validate_status_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:  # noqa: ARG002
-        """Check the addresses that a load balancer reports."""
-        return list(validate_load_balancer_status(obj.get("status") or {}, obj["spec"]))
-
-
-def _choose_families(spec: JsonObject) -> None:
-    """Fill in the families of addresses as a cluster with IPv4 only does, where they follow from the rest."""
-    if spec["type"] == EXTERNAL_NAME:
-        return
-    families = spec.get("ipFamilies") or []
-    if is_headless(spec) and not spec.get("selector"):
-        # Somebody else lists its endpoints, which may have any family.
-        policy = spec.setdefault("ipFamilyPolicy", "RequireDualStack")
-        families = families or [_FAMILIES[0]]
-        if policy != "SingleStack":
-            families = [*families, *(family for family in _FAMILIES if family not in families)]
-        spec["ipFamilies"] = families
-        return
-    spec.setdefault("ipFamilyPolicy", "SingleStack")
-    if not families and not any(":" in address for address in spec.get("clusterIPs") or ()):
-        spec["ipFamilies"] = [_FAMILIES[0]]
+        spec, before = obj["spec"], old["spec"]
+        if _EXTERNAL_NAME in (spec["type"], before["type"]) or spec.get("clusterIP") == before.get("clusterIP"):
+            return []
+        return [FieldError("spec.clusterIPs[0]", "Invalid", spec.get("clusterIPs"), "may not change once set")]
 
 
-def _follow_address(spec: JsonObject, before: JsonObject) -> None:
-    """Let the list of addresses follow the single one that the client changed alone."""
-    address, known = spec.get("clusterIP"), before.get("clusterIP")
-    if address != known and spec.get("clusterIPs") == before.get("clusterIPs"):
-        spec["clusterIPs"] = [address] if address else []
-    if not spec.get("clusterIPs"):
-        spec.pop("clusterIPs", None)
-    if not address:
+def _is_headless(spec: JsonObject) -> bool:
+    """Return whether a service has no address of its own, only those of its pods."""
+    return bool(spec.get("clusterIP") == _HEADLESS)
+
+
+def _is_externally_accessible(spec: JsonObject) -> bool:
+    return spec["type"] in (_LOAD_BALANCER, _NODE_PORT) or (
+        spec["type"] == _CLUSTER_IP and bool(spec.get("externalIPs"))
+    )
+
+
+def _complete_addresses(spec: JsonObject) -> None:
+    """List the address, and fill in the families of addresses as a cluster with IPv4 only does."""
+    if address := spec.get("clusterIP"):
+        spec["clusterIPs"] = [address]
+    else:
         spec.pop("clusterIP", None)
-
-
-_OF_ADDRESSES = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy")
-
-
-def _keep_addresses(spec: JsonObject, before: JsonObject) -> None:
-    if not spec.get("clusterIP") and "clusterIP" in before:
-        spec["clusterIP"] = before["clusterIP"]
-    if not spec.get("clusterIPs") and "clusterIPs" in before and spec.get("clusterIP") == before.get("clusterIP"):
-        spec["clusterIPs"] = before["clusterIPs"]
-    elif not spec.get("clusterIPs") and spec.get("clusterIP"):
-        spec["clusterIPs"] = [spec["clusterIP"]]
-    if "ipFamilies" not in spec and "ipFamilies" in before and spec.get("clusterIP") != HEADLESS:
-        spec["ipFamilies"] = before["ipFamilies"]
-    if "ipFamilyPolicy" not in spec and "ipFamilyPolicy" in before:
-        spec["ipFamilyPolicy"] = before["ipFamilyPolicy"]
+    if spec["type"] == _EXTERNAL_NAME:
+        return
+    # Somebody else lists the endpoints of a headless service without selector, which may have any family.
+    of_others = _is_headless(spec) and not spec.get("selector")
+    spec.setdefault("ipFamilyPolicy", "RequireDualStack" if of_others else "SingleStack")
+    spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if of_others else ["IPv4"])
 
 
 def _drop_unchanged(spec: JsonObject, before: JsonObject, fields: Iterable[str]) -> None:
@@ -167,13 +148,13 @@ def _drop_unchanged(spec: JsonObject, before: JsonObject, fields: Iterable[str])
 
 
 def _has_node_ports(spec: JsonObject) -> bool:
-    return spec["type"] == NODE_PORT or (
-        spec["type"] == LOAD_BALANCER and spec.get("allocateLoadBalancerNodePorts") is not False
+    return spec["type"] == _NODE_PORT or (
+        spec["type"] == _LOAD_BALANCER and spec.get("allocateLoadBalancerNodePorts") is not False
     )
 
 
 def _node_ports(spec: JsonObject) -> list[int]:
-    return [port.get("nodePort", 0) for port in spec.get("ports") or ()]
+    return [port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")]
 
 
 def _drop_node_ports(spec: JsonObject, before: JsonObject) -> None:
@@ -189,6 +170,114 @@ def _keep_node_ports(spec: JsonObject, before: JsonObject) -> None:
         kept = known.get((port["protocol"], port.get("port")))
         if not port.get("nodePort") and kept and kept not in used:
             port["nodePort"] = kept
+
+
+def _allocate_address(
+    service: JsonObject, before: JsonObject, others: list[JsonObject], *, dry_run: bool
+) -> Iterator[FieldError]:
+    spec = service["spec"]
+    address = spec.get("clusterIP")
+    if address == _HEADLESS:
+        return
+    taken = {other.get("clusterIP") for other in others}
+    if not address:
+        # The address follows from the UID as far as it is free, so that it differs from cluster to cluster.
+        start = int(service["metadata"]["uid"].replace("-", "")[:8], 16)
+        size = _NETWORK.num_addresses - 2
+        candidates = (str(_NETWORK[1 + (start + step) % size]) for step in range(size))
+        free = next((candidate for candidate in candidates if candidate not in taken), None)
+        if free is None:
+            detail = "failed to allocate a serviceIP: range is full"
+            yield FieldError("spec.clusterIPs", "Invalid", [], detail)
+            return
+        spec["clusterIP"], spec["clusterIPs"] = free, [free]
+    elif address != before.get("clusterIP") and not dry_run:
+        problem = "provided IP is already allocated" if address in taken else ""
+        if (given := parse_address(address)) is None or given not in _NETWORK:
+            problem = "the provided network does not match the current range"
+        if problem:
+            detail = f"failed to allocate IP {address}: {problem}"
+            yield FieldError("spec.clusterIPs", "Invalid", spec["clusterIPs"], detail)
+
+
+def _allocate_node_ports(
+    spec: JsonObject, before: JsonObject, others: list[JsonObject], *, dry_run: bool
+) -> Iterator[FieldError]:
+    taken = set(chain.from_iterable(map(_node_ports, others)))
+    own = set(_node_ports(before))
+    ports = spec.get("ports") or []
+    for index, port in enumerate(ports):
+        number = port.get("nodePort")
+        if not number or number in own:
+            continue
+        path = f"spec.ports[{index}].nodePort"
+        if number in taken:
+            yield FieldError(path, "Invalid", number, "provided port is already allocated")
+        elif number not in _NODE_PORTS and not dry_run:
+            limits = f"{_NODE_PORTS.start}-{_NODE_PORTS.stop - 1}"
+            detail = f"provided port is not in the valid range. The range of valid ports is {limits}"
+            yield FieldError(path, "Invalid", number, detail)
+    taken |= own | set(_node_ports(spec))
+    free = (number for number in _NODE_PORTS if number not in taken)
+    for port in ports:
+        if not port.get("nodePort"):
+            number = next(free, None)
+            if number is None:
+                yield FieldError("spec.ports", "Invalid", errors.OMITTED, "no node port is free: delete services")
+                return
+            port["nodePort"] = number
+
+
+def _validate(spec: JsonObject) -> Iterator[FieldError]:
+    if spec["type"] not in _TYPES:
+        yield unsupported("spec.type", spec["type"], _TYPES)
+    if not spec.get("ports") and not _is_headless(spec) and spec["type"] != _EXTERNAL_NAME:
+        yield required("spec.ports")
+    if spec["type"] in (_LOAD_BALANCER, _NODE_PORT) and _is_headless(spec):
+        detail = f"may not be set to 'None' for {spec['type']} services"
+        yield FieldError("spec.clusterIPs[0]", "Invalid", _HEADLESS, detail)
+    if spec["type"] == _EXTERNAL_NAME:
+        yield from _validate_external_name(spec)
+    elif (address := spec.get("clusterIP")) and address != _HEADLESS:
+        yield from valid_address("spec.clusterIPs[0]", address)
+    yield from _validate_ports(spec)
+    yield from labels("spec.selector", spec.get("selector") or {})
+
+
+def _validate_external_name(spec: JsonObject) -> Iterator[FieldError]:
+    if spec.get("clusterIP"):
+        yield FieldError("spec.clusterIPs", "Forbidden", detail="may not be set for ExternalName services")
+    name = spec.get("externalName", "").removesuffix(".")
+    if not name:
+        yield required("spec.externalName")
+    else:
+        yield from invalid("spec.externalName", name, dns_subdomain(name))
+
+
+def _validate_ports(spec: JsonObject) -> Iterator[FieldError]:
+    ports = spec.get("ports") or []
+    names: set[str] = set()
+    seen: set[tuple[str, int]] = set()
+    for index, port in enumerate(ports):
+        path, name, number = f"spec.ports[{index}]", port.get("name", ""), port.get("port", 0)
+        if name:
+            yield from invalid(f"{path}.name", name, dns_label(name))
+            if name in names:
+                yield FieldError(f"{path}.name", "Duplicate", name)
+            names.add(name)
+        elif len(ports) > 1:
+            yield required(f"{path}.name")
+        yield from port_number(f"{path}.port", number)
+        if port["protocol"] not in _PROTOCOLS:
+            yield unsupported(f"{path}.protocol", port["protocol"], _PROTOCOLS)
+        yield from valid_port(f"{path}.targetPort", port["targetPort"])
+        if port.get("nodePort") and spec["type"] == _CLUSTER_IP:
+            yield FieldError(f"{path}.nodePort", "Forbidden", detail="may not be used when `type` is 'ClusterIP'")
+        if (port["protocol"], number) in seen:
+            # The server shows its own structure with what makes two ports equal.
+            shown = {"Name": "", "Protocol": port["protocol"], "AppProtocol": None, "Port": number}
+            yield FieldError(path, "Duplicate", {**shown, "TargetPort": 0, "NodePort": 0})
+        seen.add((port["protocol"], number))
 
 
 def kind() -> Kind:

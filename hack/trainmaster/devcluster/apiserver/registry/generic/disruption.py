@@ -42,12 +42,7 @@ async def disrupt(
         }
         others = [each for each in status.get("conditions") or () if each["type"] != DISRUPTION_TARGET]
         await api.update(
-            PODS,
-            {**pod, "status": {**status, "conditions": [*others, condition]}},
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            subresource="status",
-            options=write,
+            PODS, {**pod, "status": {**status, "conditions": [*others, condition]}}, subresource="status", options=write
         )
     options = replace(delete or DeleteOptions(), uid=metadata["uid"])
     await api.delete(PODS, metadata["namespace"], metadata["name"], options=options)

@@ -50,8 +50,6 @@ async def before_update(
     if not (problems and kind.custom):  # only objects of the right shape can be compared
         if not subresource:
             problems += strategy.validate_update(new, old)
-        elif subresource == "status":
-            problems += strategy.validate_status_update(new, old)
         elif subresource not in _GENERAL:
             problems += strategy.validate_subresource_update(new, old, subresource)
     if problems:

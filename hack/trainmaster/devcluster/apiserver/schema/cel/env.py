@@ -15,7 +15,7 @@ from typing import Any
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
 
-from trainmaster.devcluster.apiserver.schema.cel.library import FUNCTIONS, Function
+from trainmaster.devcluster.apiserver.schema.cel.library import ABSENT, FUNCTIONS, Function
 from trainmaster.devcluster.apiserver.schema.cel.program import (
     BudgetExceeded,
     CompilationFailed,
@@ -37,6 +37,8 @@ _TYPES = {
 }
 _STATUS = re.compile(r"^[A-Z_]+: |\s*\[[A-Z_]+\]$")
 _UNBOUND = re.compile(r'No value with name "(.*)" found in Activation')
+_ABSENT = "the embedded cluster has no functions of versions, URLs, addresses and formats; use a real cluster for it"
+_UNDECLARED = re.compile(r"undeclared reference to '(\w+)'")
 _TRANSLATIONS = (
     (re.compile(r'Key not found in map : "?(.*?)"?'), r"no such key: \1"),
     (re.compile(r"Index error: index=(-?\d+) size=\d+"), r"index out of bounds: \1"),
@@ -51,7 +53,10 @@ def compile_program(expression: str, variables: Mapping[str, str], result: str) 
     try:
         compiled = environment.compile(expression)
     except RuntimeError as error:
-        raise CompilationFailed(_STATUS.sub("", str(error))) from error
+        text = _STATUS.sub("", str(error))
+        if not ABSENT.isdisjoint(_UNDECLARED.findall(text)):
+            text += f"\n{_ABSENT}"
+        raise CompilationFailed(text) from error
     if compiled.return_type() not in (_TYPES[result], cel.Type.DYN):
         raise wrong_type(result)
     return _Program(compiled)
