@@ -19,7 +19,7 @@ from trainmaster.runtime.api import ApiModel, ApiTypeError, ClusterTrainingRunti
 from trainmaster.runtime.api.constants import RESILIENCE_ANNOTATION, RESILIENCE_POLICY_ANNOTATION
 from trainmaster.runtime.api.decoding import parse_part
 from trainmaster.runtime.api.meta import Schema
-from trainmaster.runtime.api.resilience import RESTART, ResiliencePolicy, duration_seconds
+from trainmaster.runtime.api.resilience import ResiliencePolicy, duration_seconds
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, did_you_mean
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -99,9 +99,15 @@ def policy_problems(policy: ResiliencePolicy, path: str) -> Iterator[FieldError 
                 yield FieldError(f"{path}.exitCodes", "must be between 1 and 255: 0 is no failure", value=code)
         for code in sorted({*codes.fail} & {*codes.retry}):
             yield FieldError(f"{path}.exitCodes.retry", "is in fail as well: remove it from one of them", value=code)
-    progress = policy.progress
-    if progress is not None and not (progress.within or progress.start):
-        yield FieldWarning(f"{path}.progress", "has no effect: give within, start, or both")
+    nodes = policy.nodes
+    for field, value in (
+        ("nodes.lostAfter", nodes.lost_after if nodes else None),
+        ("progress", policy.progress),
+        ("logs", policy.logs),
+        ("worldSize", policy.world_size),
+    ):
+        if value:
+            yield FieldWarning(f"{path}.{field}", "is checked, but has no effect in this version")
     names = set[str]()
     for position, rule in enumerate(policy.logs or ()):
         if rule.name in names:
@@ -120,16 +126,8 @@ def policy_conflicts(policy: ResiliencePolicy, template: JsonObject, path: str) 
         template: The spec of the JobSet.
         path: Where the policy is.
     """
-    if policy.max_restarts is None:
-        if policy.restart_window:
-            yield FieldWarning(f"{path}.restartWindow", "has no effect without maxRestarts")
-        limits = policy.progress and (policy.progress.within or policy.progress.start)
-        actions = {"progress": policy.progress.action} if policy.progress is not None and limits else {}
-        actions |= {f"logs[{position}]": rule.action for position, rule in enumerate(policy.logs or ())}
-        for field, action in actions.items():
-            if action == RESTART:
-                detail = "Restart fails the job, since there is no maxRestarts: say how often it may be restarted"
-                yield FieldWarning(f"{path}.{field}.action", detail)
+    if policy.max_restarts is None and policy.restart_window:
+        yield FieldWarning(f"{path}.restartWindow", "has no effect without maxRestarts")
     own = own_failure_policy(template)
     if own is None or not policy.counts_failures:
         return
