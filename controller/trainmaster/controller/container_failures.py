@@ -50,7 +50,9 @@ _MEANINGS: Final = {
 SIGNALS_FROM: Final = 128
 """Exit codes above it are how container runtimes write the number of a signal."""
 
-_ENDED_BY_OTHERS: Final = frozenset({128 + signal.SIGKILL, 128 + signal.SIGTERM})
+ENDED_BY_OTHERS: Final = frozenset({128 + signal.SIGKILL, 128 + signal.SIGTERM})
+"""Exit codes of what somebody stopped."""
+
 LOST_A_PEER: Final = re.compile(
     r"connection (?:closed|reset|refused)|broken pipe|remote process exited|socket timeout|recvValue failed"
     r"|DistNetworkError|DistStoreError|heartbeat|got signal: 15",
@@ -134,7 +136,7 @@ class ContainerFailure:
     def order(self) -> tuple[str, bool, int]:
         """Sorts failures: by time; of those in one second, who was stopped or left alone by others comes last."""
         by_others = self.reason != OOM_KILLED and (
-            self.stopped or self.exit_code in _ENDED_BY_OTHERS or self.lost_a_peer
+            self.stopped or self.exit_code in ENDED_BY_OTHERS or self.lost_a_peer
         )
         return self.at, by_others, -1 if self.rank is None else self.rank
 
@@ -160,7 +162,7 @@ def container_failures(pod: JsonObject) -> list[ContainerFailure]:
     metadata, status = pod["metadata"], pod.get("status") or {}
     found = []
     # Why a pod was evicted, or failed otherwise as a whole, no container of it can tell.
-    disruption = _disruption(status)
+    disruption, _ = disruption_of(pod) or ("", "")
     of_pod = ": ".join(each for each in (status.get("reason"), status.get("message")) if each) or disruption
     deleted = None if disruption else _deletion(metadata)
     for container in container_statuses(pod):
@@ -271,12 +273,16 @@ def last_run(container: JsonObject) -> int:
     return max(runs - 1, 0) if is_created else runs
 
 
-def _disruption(status: JsonObject) -> str:
-    """Say why the cluster takes a pod away: preemption, eviction, a node that is gone; empty if it does not."""
-    for condition in status.get("conditions") or ():
+def disruption_of(pod: JsonObject) -> tuple[str, str] | None:
+    """Say why the cluster takes a pod away, and since when: preemption, eviction, a node that is gone; None: it stays.
+
+    The time is in RFC 3339; both may be empty.
+    """
+    for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            return ": ".join(each for each in (condition.get("reason"), condition.get("message")) if each)
-    return ""
+            why = ": ".join(each for each in (condition.get("reason"), condition.get("message")) if each)
+            return why, str(condition.get("lastTransitionTime") or "")
+    return None
 
 
 def _deletion(metadata: JsonObject) -> datetime | None:
@@ -292,7 +298,7 @@ def _is_stopped(ended: JsonObject, deleted: datetime) -> bool:
         return True
     if at > deleted:
         return at - deleted > _MOMENT or not exceptions(message) or LOST_A_PEER.search(message) is not None
-    return at == deleted and ended["exitCode"] in _ENDED_BY_OTHERS
+    return at == deleted and ended["exitCode"] in ENDED_BY_OTHERS
 
 
 def _time(text: str | None) -> datetime | None:

@@ -22,7 +22,8 @@ from trainmaster.runtime.api.constants import (
     RESILIENCE_ANNOTATION,
     RESILIENCE_LABEL,
 )
-from trainmaster.runtime.api.resilience import COUNT, ResiliencePolicy, duration_seconds
+from trainmaster.runtime.api.meta import duration_seconds
+from trainmaster.runtime.api.resilience import COUNT, ResiliencePolicy
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject

@@ -18,8 +18,8 @@ import orjson
 from trainmaster.runtime.api import ApiModel, ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import RESILIENCE_ANNOTATION, RESILIENCE_POLICY_ANNOTATION
 from trainmaster.runtime.api.decoding import parse_part
-from trainmaster.runtime.api.meta import Schema
-from trainmaster.runtime.api.resilience import ResiliencePolicy, duration_seconds
+from trainmaster.runtime.api.meta import Schema, duration_seconds
+from trainmaster.runtime.api.resilience import ResiliencePolicy
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, did_you_mean
 from trainmaster.runtime.jsontree import JsonObject
 

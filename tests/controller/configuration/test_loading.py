@@ -13,8 +13,8 @@ from trainmaster.controller.configuration import (
     effective_configuration,
     load_configuration,
     parse_configuration,
-    seconds,
 )
+from trainmaster.runtime.api.meta import duration_seconds
 
 HEAD = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
 
@@ -82,7 +82,7 @@ def test_a_file_as_the_go_manager_ships_it_is_read(tmp_path: Path, text: str) ->
 def test_a_partial_leader_election_gets_defaults(tmp_path: Path) -> None:
     """B31: the original left the other durations at zero and refused to start."""
     configuration = load_configuration(write(tmp_path, HEAD + "leaderElection: {leaderElect: true}\n"))
-    assert seconds(configuration.leader_election.lease_duration) == 15
+    assert duration_seconds(configuration.leader_election.lease_duration) == 15
     assert configuration.leader_election.resource_name == "trainer.kubeflow.org"
 
 

@@ -20,10 +20,10 @@ from trainmaster.controller.configuration import (
     load_configuration,
     parse_address,
     parse_configuration,
-    seconds,
     traces_url,
 )
 from trainmaster.controller.configuration.reload import INTERVAL, ConfigurationReloader
+from trainmaster.runtime.api.meta import duration_seconds
 
 HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
 PORT = Override("webhook.port", 1234, "--port=1234")
@@ -128,7 +128,7 @@ def test_each_of_several_files_is_followed_and_one_that_is_added_to_a_directory(
 
 
 def test_durations_and_addresses_as_go_writes_them() -> None:
-    assert [seconds(text) for text in ("15s", "1m30s", "500ms", "1.5h")] == [15, 90, 0.5, 5400]
+    assert [duration_seconds(text) for text in ("15s", "1m30s", "500ms", "1.5h")] == [15, 90, 0.5, 5400]
     addresses = {":8443": (None, 8443), "127.0.0.1:0": ("127.0.0.1", 0), "[::1]:9": ("::1", 9)}
     assert {address: parse_address(address) for address in addresses} == addresses
     for address in ("8443", ":http", ":70000", ""):

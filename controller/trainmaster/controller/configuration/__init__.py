@@ -23,7 +23,6 @@ from trainmaster.controller.configuration.fields import (
     OFF,
     is_loopback,
     parse_address,
-    seconds,
     traces_url,
 )
 from trainmaster.controller.configuration.loading import (
@@ -80,6 +79,5 @@ __all__ = [
     "manages_certificates",
     "parse_address",
     "parse_configuration",
-    "seconds",
     "traces_url",
 ]

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import AfterValidator, Field
 
 from trainmaster.controller.resources import RUNTIMES, TRAINJOBS
+from trainmaster.runtime.api.meta import duration_seconds
 from trainmaster.runtime.field_errors import did_you_mean
 from trainmaster.runtime.framework.loader import discover
 from trainmaster.runtime.jobs.constants import ENTRY_POINT_GROUP as JOB_KINDS
@@ -50,8 +51,6 @@ _LONGEST_LIMIT: Final = 60.0
 
 _TRACES_PATH: Final = "/v1/traces"
 """Where a receiver of OTLP over HTTP takes traces, by default."""
-
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_address(address: str) -> tuple[str | None, int]:
@@ -92,11 +91,6 @@ def traces_url(endpoint: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") or _TRACES_PATH, "", ""))
 
 
-def seconds(duration: str) -> float:
-    """Convert a Go duration such as `1m30s` to seconds."""
-    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)(ms|s|m|h)", duration))
-
-
 def _bindable(address: str) -> str:
     if address != OFF:
         parse_address(address)
@@ -110,25 +104,28 @@ def _collector(endpoint: str) -> str:
 
 
 def _positive(duration: str) -> str:
-    if not seconds(duration) > 0:
+    if not duration_seconds(duration) > 0:
         raise ValueError("must be longer than zero")
     return duration
 
 
 def _limiting(duration: str) -> str:
-    if not _SHORTEST_LIMIT <= seconds(duration) <= _LONGEST_LIMIT:
+    if not _SHORTEST_LIMIT <= duration_seconds(duration) <= _LONGEST_LIMIT:
         raise ValueError(f"must be between {_SHORTEST_LIMIT:g}s and {_LONGEST_LIMIT:g}s")
     return duration
 
 
 def _readable(duration: str) -> str:
-    if not re.fullmatch(r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+", duration):
-        raise ValueError(f"must be a duration as Go writes it, for instance 15s, 1m30s or 500ms, got {duration!r}")
+    try:
+        duration_seconds(duration)
+    except ValueError:
+        example = "for instance 15s, 1m30s or 500ms"
+        raise ValueError(f"must be a duration as Go writes it, {example}, got {duration!r}") from None
     return duration
 
 
 def _drainable(duration: str) -> str:
-    if seconds(duration) > LONGEST_SHUTDOWN_DELAY:
+    if duration_seconds(duration) > LONGEST_SHUTDOWN_DELAY:
         raise ValueError(f"{duration} must not be longer than {LONGEST_SHUTDOWN_DELAY:g}s: pods are killed after 30s")
     return duration
 

@@ -33,8 +33,8 @@ from trainmaster.controller.configuration.fields import (
     SchedulerName,
     ShutdownDelay,
     TimeLimit,
-    seconds,
 )
+from trainmaster.runtime.api.meta import duration_seconds
 
 API_VERSION: Final = "config.trainer.kubeflow.org/v1alpha1"
 KIND: Final = "Configuration"
@@ -97,7 +97,7 @@ class LeaderElection(_Section):
 
     @model_validator(mode="after")
     def _periods_fit(self) -> Self:
-        lease, renewal, retry = map(seconds, (self.lease_duration, self.renew_deadline, self.retry_period))
+        lease, renewal, retry = map(duration_seconds, (self.lease_duration, self.renew_deadline, self.retry_period))
         if not retry > 0:
             raise ValueError(f"retryPeriod ({self.retry_period}) must be longer than zero")
         if not renewal > _LONGEST_WAIT * retry:

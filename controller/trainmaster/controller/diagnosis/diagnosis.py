@@ -378,13 +378,12 @@ class Diagnosis:
         if isinstance(pods, Unread):
             return has_ended  # otherwise there is nothing new to tell
         trainjob, jobset = objects
+        failures, over = [failure for pod in pods for failure in pod.failures], set(overcome(pods, attempt))
         if not job.was_read:
             # What has been overcome in the time of another process, that one has told of.
             before = time_text(self._leads_since)
-            job.first_failures.skip(each for each in overcome(pods, attempt) if each.at < before)
+            job.first_failures.skip(each for each in over if each.at < before)
         job.was_read = True
-        failures = [failure for pod in pods for failure in pod.failures]
-        over = set(overcome(pods, attempt))
         job.failing_as_of = version if any(each not in over for each in failures) else 0
         for each in job.first_failures.add(failures, replaced(pods)):
             log.info("a container failed", failure=each.text)

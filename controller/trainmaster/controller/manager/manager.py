@@ -27,7 +27,6 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from trainmaster.controller.configuration import seconds
 from trainmaster.controller.debugging.handlers import Debugged
 from trainmaster.controller.manager.endpoints import add_checks, serve_metrics, serve_probes
 from trainmaster.controller.manager.parts import USER_AGENT, Parts, Setup, make_parts
@@ -36,6 +35,7 @@ from trainmaster.controller.manager.runnables import LeaderElectionRunnables, dr
 from trainmaster.controller.server.filters import AddPages
 from trainmaster.controller.server.healthz import Healthz
 from trainmaster.controller.statusserver.authorizer import OwnerKinds
+from trainmaster.runtime.api.meta import duration_seconds
 
 log = structlog.get_logger(__name__)
 
@@ -126,7 +126,7 @@ class Manager:
 
     def _start_draining(self, parts: Parts, stop: asyncio.Event) -> asyncio.Task[None]:
         """Start what ends when told to stop and nobody calls our servers any more."""
-        delay = seconds(self._setup.configuration.shutdown_delay_duration)
+        delay = duration_seconds(self._setup.configuration.shutdown_delay_duration)
         servers = [each.http for each in parts.servers]
         return asyncio.create_task(drain(stop, servers, delay=delay, clock=self._setup.clock), name="drain")
 

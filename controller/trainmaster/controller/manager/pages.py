@@ -14,7 +14,7 @@ from typing import Final
 
 from aiohttp import web
 
-from trainmaster.controller.configuration import Configuration, seconds
+from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.configuration.types import History
 from trainmaster.controller.history.handlers import NamespaceAccess, add_history_handlers
 from trainmaster.controller.history.postgres import postgres_store
@@ -31,6 +31,7 @@ from trainmaster.controller.server.filters import AddPages, DelegatingAuth
 from trainmaster.controller.web.handlers import add_web_handlers
 from trainmaster.controller.web.jobs import Jobs
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND
+from trainmaster.runtime.api.meta import duration_seconds
 from trainmaster.runtime.jsontree import JsonObject
 
 CLOSE_TIMEOUT: Final = 2.0
@@ -62,7 +63,7 @@ class ManagerHistory:
         self._clock = clock
         self._writer = HistoryWriter(
             _store(settings),
-            Bounds(records=settings.max_records, age=timedelta(seconds=seconds(settings.max_age))),
+            Bounds(records=settings.max_records, age=timedelta(seconds=duration_seconds(settings.max_age))),
             clock=clock,
         )
         self.reader = HistoryReader(_store(settings))

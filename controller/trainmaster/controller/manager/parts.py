@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from trainmaster.controller.configuration import Configuration, manages_certificates, seconds
+from trainmaster.controller.configuration import Configuration, manages_certificates
 from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.events.recorder import EventRecorder
@@ -44,6 +44,7 @@ from trainmaster.controller.statusserver.server import StatusServer
 from trainmaster.controller.webhooks import AdmissionHandlers, WebhookServer, Workers
 from trainmaster.metrics.trainjobs import TrainJobsMetrics
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
+from trainmaster.runtime.api.meta import duration_seconds
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.version import __version__
@@ -229,9 +230,9 @@ def _election(setup: Setup, new_client: NewClient, *, namespace: str, identity: 
             lease_namespace=namespace,
             lease_name=settings.resource_name,
             identity=identity,
-            lease_duration=seconds(settings.lease_duration),
-            renew_deadline=seconds(settings.renew_deadline),
-            retry_period=seconds(settings.retry_period),
+            lease_duration=duration_seconds(settings.lease_duration),
+            renew_deadline=duration_seconds(settings.renew_deadline),
+            retry_period=duration_seconds(settings.retry_period),
             clock=setup.clock,
             on_overrun=on_overrun,
         )

@@ -36,8 +36,9 @@ from typing import Final, TypeVar
 
 import structlog
 
-from trainmaster.controller.configuration import Plugins, seconds
+from trainmaster.controller.configuration import Plugins
 from trainmaster.metrics.plugins import QUARANTINED, STUCK, count_refused_call
+from trainmaster.runtime.api.meta import duration_seconds
 from trainmaster.runtime.framework.calls import PluginQuarantined, TimeLimitExceeded, text_of
 from trainmaster.runtime.framework.framework import INDEXING, MAPPING
 from trainmaster.runtime.framework.interface import Rejected
@@ -275,8 +276,8 @@ class PluginGuard:
 def guard_of(settings: Plugins, *, now: Callable[[], float] = time.monotonic) -> PluginGuard:
     """Return the guard that a configuration asks for."""
     return PluginGuard(
-        time_limit=seconds(settings.time_limit),
+        time_limit=duration_seconds(settings.time_limit),
         failures=settings.quarantine.failures,
-        period=seconds(settings.quarantine.period),
+        period=duration_seconds(settings.quarantine.period),
         now=now,
     )

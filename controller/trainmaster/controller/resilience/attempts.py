@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainmaster.controller.container_failures import (
+    ENDED_BY_OTHERS,
     JOBSET_LABEL,
     JOBSET_UID_LABEL,
     ContainerFailure,
     container_failures,
+    disruption_of,
     restart_attempt,
 )
 from trainmaster.controller.kube.cache.delta import Delta
@@ -27,7 +29,6 @@ _MOST_ATTEMPTS: Final = 4
 """That are kept of a job: attempts are written down as they end."""
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-_KILLED: Final = frozenset({137, 143})
 _DELETED: Final = "it was deleted while it ran"
 
 
@@ -76,7 +77,7 @@ class AttemptFacts:
         """Whether the attempt ended because a pod was taken away: what failed then lost a peer, or was killed."""
         if self.disruption is None or self.failure is None:
             return self.disruption is not None
-        by_it = self.failure.lost_a_peer or self.failure.exit_code in _KILLED
+        by_it = self.failure.lost_a_peer or self.failure.exit_code in ENDED_BY_OTHERS
         return by_it or self.disruption.at <= self.failure.at
 
 
@@ -119,12 +120,12 @@ class AttemptObserver:
             if failure.stopped or (facts.failure is not None and facts.failure.precedence <= failure.precedence):
                 continue
             facts.failure, facts.node = failure, node
-        told = _disruption_target(pod, node)
+        name, told = pod["metadata"]["name"], disruption_of(pod)
         if told is not None and (facts.disruption is None or not facts.disruption.is_certain):
-            facts.disruption = told
+            why, since = told
+            facts.disruption = Disruption(name, node, since, why)
         elif facts.disruption is None and facts.failure is None and _is_deleted(pod, change):
-            at = time_text(self._clock.now())
-            facts.disruption = Disruption(pod["metadata"]["name"], node, at, _DELETED, is_certain=False)
+            facts.disruption = Disruption(name, node, time_text(self._clock.now()), _DELETED, is_certain=False)
 
     def facts(self, key: str, jobset_uid: str, attempt: int) -> AttemptFacts:
         """Return what is known of an attempt of a JobSet."""
@@ -145,11 +146,3 @@ def _takes_place_of(name: str, pod: JsonObject) -> bool:
     """Tell whether a pod was made in the place of another one: but for the end, which is random, it has its name."""
     own = pod["metadata"]["name"]
     return bool(own != name and own.rpartition("-")[0] == name.rpartition("-")[0])
-
-
-def _disruption_target(pod: JsonObject, node: str) -> Disruption | None:
-    for condition in (pod.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            told = ": ".join(each for each in (condition.get("reason"), condition.get("message")) if each)
-            return Disruption(pod["metadata"]["name"], node, str(condition.get("lastTransitionTime") or ""), told)
-    return None

@@ -6,7 +6,7 @@ told, and that one counts. It outlives the JobSet. What the JobSet cannot do is 
 
 - it gave up although the ledger has restarts left, within their window;
 - a node has failed the job so often that it is avoided from now on;
-- the training stands still, or has broken a rule about its log.
+- the training stands still, or has broken a rule about its log: what is a `Violation`, none of which is found yet.
 
 Where the server does not keep the ledger, as with the definitions of the original, the policy of the JobSet holds
 alone. Where the runtime says itself what follows a failure, attempts are written down, and nothing more.
@@ -26,7 +26,8 @@ from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.redaction import redact
 from trainmaster.controller.resilience.attempts import AttemptFacts, Disruption
 from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED, MAX_RESTARTS_EXCEEDED_REASON
-from trainmaster.runtime.api.resilience import COUNT, EVENT, FAIL, RESTART, ResiliencePolicy, duration_seconds
+from trainmaster.runtime.api.meta import duration_seconds
+from trainmaster.runtime.api.resilience import COUNT, EVENT, FAIL, RESTART, ResiliencePolicy
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resilience import BuiltPolicy
 
@@ -271,7 +272,7 @@ def _count(status: JsonObject, policy: ResiliencePolicy, now: datetime) -> None:
     """Count what is charged within the window."""
     if not policy.restart_window or "attempts" not in status:
         return
-    since = _earlier(now, duration_seconds(policy.restart_window))
+    since = time_text(now - timedelta(seconds=duration_seconds(policy.restart_window)))
     status["chargedRestarts"] = sum(each["charged"] and each.get("endedAt", "") > since for each in status["attempts"])
 
 
@@ -299,7 +300,3 @@ def _avoid(verdict: Verdict, policy: ResiliencePolicy, now: datetime) -> bool:
 
 def _failed_on(attempts: Sequence[JsonObject]) -> Sequence[str]:
     return [each["node"] for each in attempts if each.get("node") and each["reason"] in (FAILED, UNKNOWN)]
-
-
-def _earlier(now: datetime, seconds: float) -> str:
-    return time_text(now - timedelta(seconds=seconds))

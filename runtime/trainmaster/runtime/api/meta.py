@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
@@ -74,7 +75,21 @@ NAME: Final = Schema(minLength=1, maxLength=SUBDOMAIN)
 """Something that is named: neither empty nor longer than the name of any object."""
 
 DATE_TIME: Final = Schema(format="date-time")
+_DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+")
+_PARTS: Final = re.compile(r"([0-9.]+)(ms|s|m|h)")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 AGE: Final[tuple[str, str]] = ("Age", ".metadata.creationTimestamp")
+
+
+def duration_seconds(duration: str) -> float:
+    """Convert a duration as Go writes it (`metav1.Duration`), such as `1m30s`, to seconds.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not _DURATION.fullmatch(duration):
+        raise ValueError(f"must be a duration as Go writes it, for instance 90s, 15m or 1h30m, not {duration!r}")
+    return sum(float(number) * _UNITS[unit] for number, unit in _PARTS.findall(duration))
 
 
 class ApiModel(BaseModel):

@@ -5,16 +5,12 @@ An extension of Trainmaster; the original has nothing of it. Whatever a policy l
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
 from trainmaster.runtime.api.meta import DATE_TIME, NAME, ApiModel, NullIsDefault, Schema
 
-_DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+")
-_PARTS: Final = re.compile(r"([0-9.]+)(ms|s|m|h)")
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION_SCHEMA: Final = Schema(maxLength=32, pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$")
 
 IGNORE: Final = "Ignore"
@@ -27,17 +23,6 @@ WARN: Final = "Warn"
 ALL: Final = "All"
 FIRST: Final = "First"
 _ACTIONS: Final = Schema(enum=[RESTART, FAIL, EVENT])
-
-
-def duration_seconds(duration: str) -> float:
-    """Convert a duration such as `1m30s` to seconds.
-
-    Raises:
-        ValueError: It is none.
-    """
-    if not _DURATION.fullmatch(duration):
-        raise ValueError(f"must be a duration as Go writes it, for instance 90s, 15m or 1h30m, not {duration!r}")
-    return sum(float(number) * _UNITS[unit] for number, unit in _PARTS.findall(duration))
 
 
 class ExitCodes(ApiModel):

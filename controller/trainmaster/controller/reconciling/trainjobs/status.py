@@ -103,9 +103,9 @@ def only_counters(old: JsonObject, new: JsonObject) -> bool:
 
 def _restarts(status: JsonObject, failures: FirstFailures | None, verdict: Verdict | None) -> int:
     """Return how often the training was started again; after the last failure as well, if that was overcome."""
-    stored = number(status.get("restarts"))
     if verdict is not None:
         return verdict.restarts
+    stored = number(status.get("restarts"))
     if failures is None or not failures.told:
         return stored
     told = restarts_of((), "\n".join(each.text for each in failures.told))

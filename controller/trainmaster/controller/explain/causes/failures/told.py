@@ -9,6 +9,7 @@ from typing import Final
 
 from trainmaster.controller.conditions import CONTAINER_FAILED, WAITING
 from trainmaster.controller.container_failures import (
+    ENDED_BY_OTHERS,
     OOM_KILLED,
     ContainerFailure,
     container_failures,
@@ -37,7 +38,6 @@ _EXIT: Final = re.compile(r"Pod: [^.\s]+\.(?P<pod>\S+) exited with code (?P<code
 """The reason of the event by which controllers of jobs of `kubeflow.org/v1` tell how a pod ended, and its words."""
 
 _REPLICAS_FAILED: Final = re.compile(r"replica\(s\) failed")
-_STOPPED: Final = frozenset({137, 143})
 
 _INITIALIZERS: Final = frozenset(ANCESTORS) - {TRAINER_ANCESTOR}
 
@@ -89,7 +89,7 @@ def _told_of_v1_job(view: JobView) -> Iterator[Finding]:
         if event.reason == _EXITED and (found := _EXIT.search(event.note)) and found["code"] != "0"
     ]
     # Who is stopped because of another one ends with a code as well.
-    own = [each for each in exits if int(each[1]["code"]) not in _STOPPED]
+    own = [each for each in exits if int(each[1]["code"]) not in ENDED_BY_OTHERS]
     failed = view.conditions.get(FAILED)
     if exits:
         event, found = (own or exits)[-1]
