@@ -165,6 +165,19 @@ def test_of_a_thousand_pods_little_is_printed(failing: bool) -> None:
     assert any("(997 more pods in other words)" in line or "800 more containers failed" in line for line in lines)
 
 
+def test_what_was_overcome_is_told_with_its_last_words() -> None:
+    """Of a former pod, as an embedded cluster keeps it; the job goes on."""
+    crashed = pod(1, terminated(1, at=40, message="ValueError: my loss is NaN"), phase="Failed", attempt=0)
+    restarted = jobset()
+    restarted["status"]["restarts"] = 1
+    pods = [running(rank, started=60, attempt=1) for rank in range(NODES)]
+    shown = view(jobsets=[restarted], pods=pods, former_pods=[crashed])
+    lines = list(lines_of(explain(shown), shown))
+    (told,) = lines[lines.index("it has overcome:") + 1 :][:1]
+    assert "rank 1: container node failed with exit code 1" in told
+    assert "it said last: ValueError: my loss is NaN" in told
+
+
 def test_the_text_is_as_it_was_looked_at() -> None:
     for name, make in VIEWS.items():
         found = make()

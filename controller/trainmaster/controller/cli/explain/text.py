@@ -60,9 +60,9 @@ def lines_of(explanation: Explanation, view: JobView) -> Iterator[str]:
         yield ""
         yield "it has overcome:"
         for finding in explanation.overcome:
-            told = finding.evidence[0]
+            told = "; ".join(each.text for each in finding.evidence)
             since = f", {_ago(finding.since, view.now)}" if finding.since else ""
-            yield f"  {finding.cause}{since}: {told.object}: {_cut(told.text)}"
+            yield f"  {finding.cause}{since}: {finding.evidence[0].object}: {_cut(told)}"
     if explanation.timeline:
         yield ""
         yield from _timeline(explanation.timeline)
