@@ -1,8 +1,8 @@
 """What of the repository the site has: pages from outside of docs/, and links to everything that is no page.
 
 Links are written for a checkout, where `../controller` is a folder. On the site they lead to the same place of the
-repository, whose address is `extra.repository` of mkdocs.yml, or TRAINMASTER_REPOSITORY of the environment. A link to
-nothing is left, and MkDocs tells of it. TRAINMASTER_SITE_URL is where the site is published, which its page for missing
+repository, whose address is TRAINMASTER_REPOSITORY of the environment; without that only their text is left. A link to
+nothing stays, and MkDocs tells of it. TRAINMASTER_SITE_URL is where the site is published, which its page for missing
 addresses and its canonical links need.
 """
 
@@ -28,11 +28,13 @@ _LINK: Final = re.compile(
     r"|\]\((?P<target>[^)\s]+)\)",
     re.DOTALL | re.MULTILINE,
 )
+_NOWHERE: Final = "repository:"
+_UNKNOWN: Final = re.compile(rf"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\({_NOWHERE}\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Take the addresses of the repository and of the site from the environment, if they are there."""
-    config.extra["repository"] = os.environ.get("TRAINMASTER_REPOSITORY") or config.extra["repository"]
+    config.extra["repository"] = os.environ.get("TRAINMASTER_REPOSITORY", "")
     config.site_url = os.environ.get("TRAINMASTER_SITE_URL") or config.site_url
     return config
 
@@ -57,7 +59,7 @@ def rewrite(markdown: str, source: Path, uri: str, repository: str) -> str:
         markdown: The page.
         source: The file that it comes from, which its links are relative to.
         uri: Where it is on the site, relative to docs/.
-        repository: The address of the repository.
+        repository: The address of the repository; empty if it is not known.
     """
 
     def link(found: re.Match[str]) -> str:
@@ -76,7 +78,9 @@ def rewrite(markdown: str, source: Path, uri: str, repository: str) -> str:
             return f"]({os.path.relpath(page, PurePosixPath(uri).parent)}{mark}{anchor})"
         if place.is_relative_to(DOCS) or not place.is_relative_to(ROOT) or not place.exists():
             return f"]({path}{mark}{anchor})"
+        if not repository:
+            return f"]({_NOWHERE})"
         kind = "tree" if place.is_dir() else "blob"
         return f"]({repository}/{kind}/main/{place.relative_to(ROOT).as_posix()}{mark}{anchor})"
 
-    return _LINK.sub(link, markdown)
+    return _UNKNOWN.sub(r"\1", _LINK.sub(link, markdown))

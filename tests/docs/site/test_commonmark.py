@@ -111,14 +111,20 @@ def test_code_is_left_as_it_is(hooks: ModuleType) -> None:
     assert hooks.repository.rewrite(text, ROOT / "docs/operations.md", "operations.md", HOST) == text
 
 
-@pytest.mark.parametrize(("named", "used"), [(None, HOST), ("", HOST), ("https://git/mine", "https://git/mine")])
+def test_without_an_address_of_the_repository_the_text_of_a_link_is_left(hooks: ModuleType) -> None:
+    text = "[`a[b]`](../pyproject.toml), [c](install.md), [x]: [d\ne](../controller#f)"
+    rewritten = hooks.repository.rewrite(text, ROOT / "docs/operations.md", "operations.md", "")
+    assert rewritten == "`a[b]`, [c](install.md), [x]: d\ne"
+
+
+@pytest.mark.parametrize(("named", "used"), [(None, ""), ("https://git/mine", "https://git/mine")])
 def test_the_environment_names_the_repository(
     named: str | None, used: str, hooks: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TRAINMASTER_REPOSITORY", raising=False)
     if named is not None:
         monkeypatch.setenv("TRAINMASTER_REPOSITORY", named)
-    config = SimpleNamespace(extra={"repository": HOST}, site_url=None)
+    config = SimpleNamespace(extra={}, site_url=None)
     assert hooks.repository.on_config(config).extra == {"repository": used}
 
 
@@ -127,7 +133,7 @@ def test_the_environment_names_the_site(named: str | None, hooks: ModuleType, mo
     monkeypatch.delenv("TRAINMASTER_SITE_URL", raising=False)
     if named is not None:
         monkeypatch.setenv("TRAINMASTER_SITE_URL", named)
-    config = SimpleNamespace(extra={"repository": HOST}, site_url=None)
+    config = SimpleNamespace(extra={}, site_url=None)
     assert hooks.repository.on_config(config).site_url == named
 
 
