@@ -81,6 +81,6 @@ def test_the_plugin_of_the_readme_works() -> None:
     (source,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     module: dict[str, Any] = {}
     exec(compile(source, "README.md", "exec"), module)
-    framework = Framework([*load_plugins(), module["CostCentre"](centre="robotics")])
+    framework = Framework([*load_plugins(), module["CostCentre"]()])
     _, pod = pods_of(ROOT / "examples/numpy-digits", framework)
-    assert environment(pod)["COST_CENTRE"] == "robotics"
+    assert environment(pod)["COST_CENTRE"] == "research"
