@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
+import aiohttp
 import pytest
 from support.audit import AuditedWrite, AuditLogReader
 from support.lives import Crowd, World
@@ -195,8 +196,11 @@ class Soak:
     async def watch(self) -> None:
         """Measure until cancelled; a manager that ends is a failure."""
         while True:
-            assert self.manager.code is None, f"the manager ended:\n{self.manager.log.read_text()[-5000:]}"
-            self.samples.append(await self.measure())
+            try:
+                self.samples.append(await self.measure())
+            except (OSError, aiohttp.ClientError) as error:
+                log = self.manager.log.read_text()[-5000:]
+                raise AssertionError(f"the manager ended ({self.manager.code}) or does not answer:\n{log}") from error
             await asyncio.sleep(1)
 
     async def measure(self) -> Vitals:

@@ -18,6 +18,7 @@ from trainmaster.controller.explain.findings import Certainty, Evidence, Finding
 from trainmaster.controller.explain.ranking import EXPLAINS, MOST_EVIDENCE, explains, ranked
 from trainmaster.controller.explain.state import State
 from trainmaster.controller.explain.view import JobView
+from trainmaster.runtime.api.constants import VOLCANO_POD_ANNOTATION
 from trainmaster.runtime.jsontree import JsonObject
 
 ALL = [running(rank, started=10) for rank in range(NODES)]
@@ -115,6 +116,7 @@ def rich_view() -> JobView:
     restarts = container_status(BACKING_OFF, last=terminated(137, reason="OOMKilled"), restarts=2)
     held = pending(2, "0/1 nodes are available: 1 Insufficient cpu.")
     held["spec"] = {"schedulingGates": [{"name": "acme.io/budget"}]}
+    held["metadata"]["annotations"] = {VOLCANO_POD_ANNOTATION: "demo"}
     group: JsonObject = {"kind": "PodGroup", "apiVersion": "scheduling.volcano.sh/v1beta1"}
     group |= {"metadata": {"name": "demo", "namespace": "team", "creationTimestamp": "2026-01-01T00:00:01Z"}}
     group |= {"spec": {"minMember": 4, "queue": "q"}, "status": {"phase": "Pending", "conditions": [blocked]}}

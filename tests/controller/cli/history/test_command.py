@@ -35,6 +35,7 @@ FAILED = record(
     1,
     uid="0b6e64ad-9f0f-4a3e-8c5e-0123456789ab",
     name="bert",
+    created=ago(hours=12),
     started=ago(hours=11),
     ended=ago(hours=9),
     result="Failed",
@@ -51,8 +52,8 @@ FAILED = record(
 )
 RECORDS = (
     FAILED,
-    record(2, name="mnist", ended=ago(hours=30), runtime="jax"),
-    record(3, name="gone", ended=ago(days=8), result="Deleted", cause="Unschedulable", namespace="team-b"),
+    record(2, name="mnist", created=ago(hours=31), ended=ago(hours=30), runtime="jax"),
+    record(3, name="gone", created=ago(days=9), ended=ago(days=8), result="Deleted", cause="Unschedulable", namespace="team-b"),
 )
 
 
@@ -81,9 +82,9 @@ async def test_jobs_are_listed_the_last_end_first(file: Path) -> None:
     assert (found.code, found.err) == (0, "")
     assert rows(found.out) == [
         ["NAMESPACE", "KIND", "NAME", "STATE", "CAUSE", "RUNTIME", "ENDED", "DURATION"],
-        ["team-a", "TrainJob", "bert", "Failed", "OutOfMemory", "torch-distributed", "9h", "ago", "120m"],
-        ["team-a", "TrainJob", "mnist", "Complete", "-", "jax", "30h", "ago", "-"],
-        ["team-b", "TrainJob", "gone", "Deleted", "Unschedulable", "torch-distributed", "8d", "ago", "-"],
+        ["team-a", "TrainJob", "bert", "Failed", "OutOfMemory", "torch-distributed", "9h", "ago", "3h"],
+        ["team-a", "TrainJob", "mnist", "Complete", "-", "jax", "30h", "ago", "60m"],
+        ["team-b", "TrainJob", "gone", "Deleted", "Unschedulable", "torch-distributed", "8d", "ago", "24h"],
     ]
     # More columns are shown where they are asked for.
     wide = rows((await history(file, "-o", "wide", "-n", "team-a")).out)

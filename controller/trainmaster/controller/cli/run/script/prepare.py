@@ -50,7 +50,6 @@ from trainmaster.runtime.api.constants import (
     TRAINJOB_KIND,
 )
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resilience import own_failure_policy
 
 _LAUNCHERS_OF_THEIR_OWN: Final = ("mpi", "flux")
 """Policies of runtimes whose command starts all nodes: it would have to be another one than that of a program."""
@@ -73,6 +72,8 @@ async def find_runtime(
         ProgramError: It is none for programs.
         TransportError: The cluster cannot be reached.
     """
+    from trainmaster.runtime.resilience import own_failure_policy  # noqa: PLC0415 - has pydantic
+
     framework = framework_of(program.imports.installed)
     name = options.runtime or (framework or TORCH).runtime
     kind, live = CLUSTER_TRAINING_RUNTIME_KIND, None
