@@ -53,7 +53,15 @@ FAILED = record(
 RECORDS = (
     FAILED,
     record(2, name="mnist", created=ago(hours=31), ended=ago(hours=30), runtime="jax"),
-    record(3, name="gone", created=ago(days=9), ended=ago(days=8), result="Deleted", cause="Unschedulable", namespace="team-b"),
+    record(
+        3,
+        name="gone",
+        created=ago(days=9),
+        ended=ago(days=8),
+        result="Deleted",
+        cause="Unschedulable",
+        namespace="team-b",
+    ),
 )
 
 
