@@ -10,6 +10,7 @@ import pytest
 from support.failing_pods import pod
 from support.followed_jobs import condition, failure, job_status, numbered, pods, set_conditions, set_failures
 
+from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.follower import make_reporter
 from trainmaster.controller.cli.follow.job_informers import Ownership
 from trainmaster.controller.cli.follow.job_status import JobStatus
@@ -150,7 +151,7 @@ def test_what_a_condition_tells_of_the_failure_is_told_once() -> None:
     set_failures(status)
     assert told(status)[:2] == [
         "TrainJob default/mnist: Failed after 1:23: JobSetFailed: jobset failed",
-        "  logs:   trainmaster logs mnist --all",
+        "  why:    trainmaster explain mnist",
     ]
 
 
@@ -218,11 +219,34 @@ def test_of_several_jobs_those_that_failed_come_last() -> None:
         "  | Traceback (most recent call last):",
         "  | ValueError: my loss is NaN",
         "  logs:   trainmaster logs JOB --all",
-        "  follow: trainmaster attach JOB",
-        "  why:    trainmaster explain JOB",
-        "  again:  trainmaster restart JOB",
+        "  follow: trainmaster attach c",
+        "  why:    trainmaster explain c",
+        "  again:  trainmaster restart b",
         "  delete: trainmaster delete JOB",
     ]
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+def test_the_log_is_named_of_jobs_of_which_a_container_has_started(phase: str) -> None:
+    ended = condition("Failed", at=ENDED, reason="DeadlineExceeded")
+    status = job_status(conditions=ended, past_pods=pods(phase), nodes=1)
+    assert ("  logs:   trainmaster logs mnist --all" in told(status)) == (phase == "Running")
+    assert "  why:    trainmaster explain mnist" in told(status)
+
+
+@pytest.mark.parametrize(
+    ("failed_by", "more"),
+    [
+        (failure("ValueError: my loss is NaN"), False),
+        (failure("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"), True),
+        (failure("a line", exit_code=137), True),
+        (failure("socket.gaierror: [Errno -2] Name or service not known"), True),
+    ],
+)
+def test_explain_is_named_where_it_says_more_of_a_failure(failed_by: Failure, more: bool) -> None:
+    status = failed()
+    set_failures(status, failed_by)
+    assert ("  why:    trainmaster explain mnist" in told(status)) == more
 
 
 def test_of_many_jobs_little_is_told() -> None:
