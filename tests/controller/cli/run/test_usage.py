@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,8 @@ def refused(arguments: list[str], code: int, capsys: pytest.CaptureFixture[str])
         (["-m", "lib"], "-m lib: lib has no module __main__: lib/__main__.py does not exist\n"),
         (["-m", "nosuch"], "-m nosuch: there is no module nosuch: nosuch.py does not exist in "),
         (["trian.py"], "trian.py: cannot be read: No such file or directory; did you mean train.py?\n"),
+        (["ring.py"], "ring.py: cannot be read: No such file or directory\n"),
+        (["W_Train.py"], "W_Train.py: cannot be read: No such file or directory; did you mean train.py?\n"),
         (["lib"], "trainmaster:   what next: `trainmaster run lib/beside.py` runs a program"),
         (["train.py", "--env", "=x"], "argument --env: '=x' is not NAME=VALUE"),
         (["train.py", "--env", "NO_SUCH_VARIABLE"], "argument --env: NO_SUCH_VARIABLE has no value here to take"),
@@ -226,3 +229,29 @@ def test_files_that_cannot_be_used_are_told(project: Path, capsys: pytest.Captur
     assert refused(["job.yaml"], 2, capsys) == "trainmaster: job.yaml: cannot be read: No such file or directory\n"
     (line,) = refused(["--kubeconfig", "missing", write(project, trainjob("nowhere", "true"))], 1, capsys).splitlines()
     assert "kubeconfig missing" in line
+
+
+@pytest.mark.parametrize(
+    ("module", "advice"),
+    [
+        ("utlis", "utlis: did you mean utils, which is beside the program?"),
+        ("Utils", "Utils: did you mean utils, which is beside the program?"),
+        ("beside", "beside is in lib, where Python does not look: --env PYTHONPATH=lib"),
+        ("nested", "nested is in src/inner, where Python does not look: --env PYTHONPATH=src/inner"),
+        ("vendored", f"correct vendored, or, if it is the name of a package as well, {sys.executable} -m pip install"),
+        ("skimage", f"{sys.executable} -m pip install scikit-image"),
+    ],
+)
+def test_of_a_missing_module_what_the_project_has_of_it_is_told(
+    module: str, advice: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in ("utils.py", "src/inner/nested/__init__.py", ".venv/vendored.py"):
+        (project / file).parent.mkdir(parents=True, exist_ok=True)
+        (project / file).touch()
+    (project / "train.py").write_text(f"import {module}")
+    assert main(["run", "train.py", "--dry-run"]) == 0
+    assert f"\n  what next: {advice}" in capsys.readouterr().err
+    # Where it is found with what is advised, nothing is missing.
+    if "--env" in advice:
+        assert main(["run", "train.py", "--dry-run", *advice.split()[-2:]]) == 0
+        assert "has not got" not in capsys.readouterr().err

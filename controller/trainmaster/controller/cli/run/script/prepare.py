@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -19,9 +20,10 @@ from trainmaster.controller.cli.run.script.imports import (
     FRAMEWORKS,
     TORCH,
     Framework,
+    advice_for_missing,
     framework_of,
     imported_of,
-    installation_advice,
+    is_module_in,
     is_this,
     missing_modules,
 )
@@ -233,17 +235,20 @@ def check_program(program: Program, options: Options, *, python: str | None, rep
     needed = [name for name, is_needed in program.imports.installed.items() if is_needed]
     if framework_of(program.imports.installed) is TORCH and TORCH.name not in needed:
         needed.append(TORCH.name)  # torchrun is a part of it
-    missing = missing_modules(needed, python=python)
+    searched = [program.directory / each for each in options.env.get("PYTHONPATH", "").split(os.pathsep) if each]
+    there = [name for name in needed if any(is_module_in(name, place) for place in searched)]
+    missing = missing_modules([name for name in needed if name not in there], python=python)
     if program.is_module and (name := program.entry[1].partition(".")[0]) in missing:
         raise ProgramError(
             f"{program.title}: there is no module {name}: {name}.py does not exist in {program.directory}, and the "
             "Python of the cluster has not got it"
         )
     if missing:
+        root, project = program.imports.root or program.directory, program.directory
+        advice = [advice_for_missing(name, root=root, project=project, python=python) for name in missing]
         report(
             f"warning: {program.title} needs {', '.join(missing)}, and the Python of the cluster has not got "
-            f"{'it' if len(missing) == 1 else 'them'}\n"
-            f"  what next: {installation_advice(missing, python=python)}"
+            f"{'it' if len(missing) == 1 else 'them'}" + "".join(f"\n  what next: {each}" for each in advice)
         )
 
 
