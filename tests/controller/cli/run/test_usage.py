@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -169,6 +170,35 @@ def test_several_processes_on_a_node_take_torchrun(project: Path, capsys: pytest
     ):
         assert main(["run", "--dry-run", *words]) == 0
         assert ("warning: --nproc 2 has no effect" in capsys.readouterr().err) == warns, words
+
+
+READS = 'import os\n\ndef main():\n    print(os.environ["RANK"], os.environ["LOCAL_RANK"])\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "unset"),
+    [
+        (READS, ["train.py"], "LOCAL_RANK, RANK"),
+        (READS, ["--env", "RANK=0", "train.py"], "LOCAL_RANK"),
+        (READS, ["--", "python", "train.py", "--lr", "1"], "LOCAL_RANK, RANK"),
+        (READS, ["-m", "train"], "LOCAL_RANK, RANK"),
+        (READS, ["--", "torchrun", "train.py"], ""),
+        (READS, ["--", "python", "-m", "torch.distributed.run", "train.py"], ""),
+        (f"import torch\n{READS}", ["train.py"], ""),
+        (READS.replace("    print", "    if len(os.environ) > 99: print"), ["train.py"], ""),
+        ('import os\nos.environ["RANK"] = "0"\nos.environ.get("WORLD_SIZE")', ["train.py"], ""),
+    ],
+)
+def test_variables_of_torchrun_are_told_where_it_is_not_started(
+    text: str, words: list[str], unset: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "train.py").write_text(text)
+    assert main(["run", "--dry-run", *words]) == 0
+    told = capsys.readouterr().err
+    assert (f" reads {unset}, which torchrun sets, and is started without" in told) == bool(unset), told
+    if (advised := re.search(r"to start it so: trainmaster run (.*?); ", told)) is not None:
+        assert main(["run", "--dry-run", *shlex.split(advised[1])]) == 0
+        assert "which torchrun sets" not in capsys.readouterr().err
 
 
 def test_memory_may_be_limited_and_a_size_without_a_unit_is_told(

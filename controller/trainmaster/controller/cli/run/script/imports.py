@@ -182,6 +182,9 @@ class Imports:
     local: set[Path] = field(default_factory=set)
     """The files beside the program that it imports, and the program itself."""
 
+    variables: set[str] = field(default_factory=set)
+    """The variables of the environment without which it cannot go on."""
+
     root: Path | None = None
     """The directory in which Python looks for its modules first; None if nobody looked."""
 
@@ -202,6 +205,7 @@ def imports_of(program: Path, text: str, *, root: Path) -> Imports:
     found.local.add(program)
     while waiting:
         path, tree = waiting.pop()
+        found.variables.update(_variables(tree))
         for names, needed in _imported(tree, package=_package(path, root)):
             files = [file for name in names for file in _local_files(name, root)]
             absent = list(filter(None, (absent_module(name, root) for name in _modules(names, root))))
@@ -232,6 +236,16 @@ def _imported(tree: ast.AST, *, package: str, needed: bool = True) -> Iterator[t
                 yield [module, *(f"{module}.{alias.name}" for alias in node.names if alias.name != "*")], needed
         else:
             yield from _imported(node, package=package, needed=needed and not isinstance(node, _CONDITIONAL))
+
+
+def _variables(tree: ast.AST) -> Iterator[str]:
+    """Yield each variable that is read as `os.environ["NAME"]`, under no condition."""
+    for node in ast.iter_child_nodes(tree):
+        match node:
+            case ast.Subscript(ast.Attribute(ast.Name("os"), "environ"), ast.Constant(str(name)), ast.Load()):
+                yield name
+        if not isinstance(node, (*_CONDITIONAL, ast.IfExp, ast.BoolOp)):
+            yield from _variables(node)
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:

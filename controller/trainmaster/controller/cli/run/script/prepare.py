@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +29,7 @@ from trainmaster.controller.cli.run.script.imports import (
     missing_modules,
 )
 from trainmaster.controller.cli.run.script.options import Options, ProgramError, warnings_of
-from trainmaster.controller.cli.run.script.program import Program
+from trainmaster.controller.cli.run.script.program import LAUNCHERS, SCRIPT, Program
 from trainmaster.controller.cli.run.script.trainjob import (
     Runtime,
     claim,
@@ -56,6 +57,10 @@ from trainmaster.runtime.resilience import own_failure_policy
 
 _LAUNCHERS_OF_THEIR_OWN: Final = ("mpi", "flux")
 """Policies of runtimes whose command starts all nodes: it would have to be another one than that of a program."""
+
+_OF_TORCHRUN: Final = frozenset(
+    {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+)
 
 CLAIMS: Final = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", namespaced=True)
 _SHOWN: Final = 8
@@ -230,6 +235,8 @@ def check_program(program: Program, options: Options, *, python: str | None, rep
             f"{program.title} is run without it, since it does not import torch; to start it so all the same: "
             f"trainmaster run --nproc {options.nproc} -- torchrun {program.title}"
         )
+    if (is_alone or _is_plain_python(program)) and options.runtime is None:
+        _warn_of_torchrun(program, options, report)
     if python is None or options.pip or options.requirements:
         return  # nobody knows what the image has, or what will be installed
     needed = [name for name, is_needed in program.imports.installed.items() if is_needed]
@@ -250,6 +257,26 @@ def check_program(program: Program, options: Options, *, python: str | None, rep
             f"warning: {program.title} needs {', '.join(missing)}, and the Python of the cluster has not got "
             f"{'it' if len(missing) == 1 else 'them'}" + "".join(f"\n  what next: {each}" for each in advice)
         )
+
+
+def _is_plain_python(program: Program) -> bool:
+    """Whether it is a command that has Python alone run a script."""
+    words = program.entry
+    return program.launcher == () and words[0] in LAUNCHERS[1:] and words[1:2] != () and words[1].endswith(SCRIPT)
+
+
+def _warn_of_torchrun(program: Program, options: Options, report: Callable[[str], None]) -> None:
+    """Warn of variables that a program reads, and that are not there without torchrun."""
+    unset = ", ".join(sorted(program.imports.variables & _OF_TORCHRUN - options.env.keys()))
+    if not unset:
+        return
+    words = program.entry if program.launcher is None else program.entry[1:]
+    again = f"to start it so: trainmaster run -- torchrun {shlex.join((*words, *options.arguments))}; "
+    report(
+        f"warning: {program.title} reads {unset}, which torchrun sets, and is started without torchrun; "
+        f"{again if program.script is None else ''}"
+        "without it there are PET_NODE_RANK, PET_NNODES, PET_MASTER_ADDR and PET_MASTER_PORT"
+    )
 
 
 def local_objects(program: Program, options: Options, runtime: Runtime) -> list[Manifest]:
