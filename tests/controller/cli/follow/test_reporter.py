@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import pytest
@@ -223,6 +224,21 @@ def test_of_several_jobs_those_that_failed_come_last() -> None:
         "  why:    trainmaster explain c",
         "  again:  trainmaster restart b",
         "  delete: trainmaster delete JOB",
+    ]
+
+
+def test_of_a_job_that_goes_on_it_is_told_who_is_silent_and_since_when() -> None:
+    status = job_status(pods=pods("Running", "Running", "Running"), nodes=3)
+    now = datetime.now(UTC)
+    started = (now - timedelta(minutes=9)).isoformat()
+    for each in status.pods.values():
+        each["status"]["containerStatuses"][0]["state"] = {"running": {"startedAt": started}}
+    ages = {"node-0": 50, "node-1": 250}
+    status.last_output = {uid: now - timedelta(seconds=age) for uid, age in ages.items()} | {"node-2": None, "old": now}
+    assert told(status)[1:4] == [
+        "  rank 0 wrote its last line 50s ago",
+        "  rank 2 wrote nothing so far, in 9m",
+        "  rank 1 wrote nothing since: the last line is from 4m10s ago",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -105,6 +106,9 @@ class JobStatus:
     failures: list[Failure] = field(default_factory=list)
     """Of all runs of all containers, in order of time."""
 
+    last_output: Mapping[str, datetime | None] = field(default_factory=dict)
+    """As views have it, when following ends."""
+
     nodes: int | None = None
     """How many ranks it is to have; None if that is not known yet."""
 
@@ -202,6 +206,7 @@ class JobStatus:
             now=datetime.now(UTC),
             pods=[{"kind": "Pod", **pod} for pod in self.pods.values()],
             former_pods=list(self.past_pods.values()),
+            last_output=self.last_output,
             # What a program said last tells who lost a peer, and who was lost.
             logs={(each.failure.pod_uid, each.failure.container): each.lines for each in self.failures},
         )

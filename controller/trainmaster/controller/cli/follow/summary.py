@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from trainmaster.controller.cli.follow.activity import signs
 from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.job_status import GOOD, FollowedJob, JobStatus, pod_phase
 from trainmaster.controller.cli.output import one_line, plain
@@ -163,8 +164,8 @@ def closing_summary(jobs: Sequence[JobStatus], commands: Commands) -> list[Summa
         lines = [SummaryLine(_result(status), "good") for status in complete]
     for index, status in enumerate(others[:_LISTED]):
         lines.append(SummaryLine(_result(status), "bad"))
-        if status.outcome is None and index < _EXPLAINED and (why := _why(status)):
-            lines.append(SummaryLine(f"  {why}", "bad"))
+        if status.outcome is None and index < _EXPLAINED:
+            lines += [SummaryLine(f"  {why}", "bad") for why in _why(status)]
     if len(others) > _LISTED:
         counts = Counter(status.state for status in others[_LISTED:])
         listed = ", ".join(f"{count} {state}" for state, count in counts.most_common())
@@ -194,13 +195,14 @@ def _result(status: JobStatus) -> str:
     return text
 
 
-def _why(status: JobStatus) -> str:
-    """Say what keeps a job from ending, as far as it and its pods tell; empty if its state says so, or nobody knows."""
+def _why(status: JobStatus) -> list[str]:
+    """Say what keeps a job from ending, or what was seen of its work, as far as it and its pods tell."""
     if status.state in status.conditions:
-        return ""
-    findings = explain(status.view).findings
-    known = next((each for each in findings if each.cause != Cause.UNKNOWN), None)
-    return "" if known is None else one_line(f"{known.cause}: {known.evidence[0].text}")[:_LINE_LENGTH]
+        return []
+    view = status.view
+    if known := next((each for each in explain(view).findings if each.cause != Cause.UNKNOWN), None):
+        return [one_line(f"{known.cause}: {known.evidence[0].text}")[:_LINE_LENGTH]]
+    return [each.text for each in signs(view)] if status.last_output else []
 
 
 def _cause(status: JobStatus, *, explained: bool) -> list[SummaryLine]:

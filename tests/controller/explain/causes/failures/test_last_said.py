@@ -71,8 +71,7 @@ WORDS: tuple[tuple[str, Cause, str], ...] = (
     ("ValueError: Number of processes must be defined.", FAILED, "JAX_NUM_PROCESSES"),
     *((f"KeyError: '{name}'", FAILED, f"by torchrun, which sets {name}")
       for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")),
-    ("ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK expected, but "
-     "not set", FAILED, "by torchrun, which sets RANK"),
+    ("ValueError: Error initializing: environment variable RANK expected, but not set", FAILED, "by torchrun"),
     ("ORTE was unable to reliably start one or more daemons.", RENDEZVOUS, "see whether all pods ran"),
 )  # fmt: skip
 

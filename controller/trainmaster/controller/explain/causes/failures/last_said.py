@@ -191,8 +191,8 @@ KNOWN: Final[Sequence[KnownWords]] = (
         r"(?-i:KeyError: '|environment variable )"
         r"((?-i:RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT))(?:'| expected, but not set)",
         _FAILED,
-        "start the program by torchrun, which sets {0} (command: [torchrun, SCRIPT]; trainmaster run -- torchrun SCRIPT); "
-        "without it there are PET_NODE_RANK, PET_NNODES, PET_MASTER_ADDR and PET_MASTER_PORT of the runtimes for torch",
+        "start the program by torchrun, which sets {0} (command: [torchrun, SCRIPT]; trainmaster run -- torchrun "
+        "SCRIPT); without it runtimes for torch set PET_NODE_RANK, PET_NNODES, PET_MASTER_ADDR and PET_MASTER_PORT",
     ),
     # JAX reads its place from nowhere but arguments.
     KnownWords(
