@@ -326,6 +326,11 @@ async def test_pods_belong_to_the_job_that_owns_their_jobset() -> None:
     assert await of.of_pod(pod(1), JOB)
     assert server.asked == ["JobSet demo"]
     assert JOB.nodes == 6
+    # Those that others keep with its labels do not belong to it.
+    for owners in ([], [{"kind": "ReplicaSet", "name": "of-others", "uid": "2"}]):
+        others = pod(2)
+        others["metadata"]["ownerReferences"] = owners
+        assert not await of.of_pod(others, JOB)
     # Pods of another jobset of that name do not belong to it.
     assert not await ownership(Objects(JOBSET)).of_pod(pod(0, jobset_uid="older"), JOB)
     assert not await ownership(Objects()).of_pod(pod(0), JOB)
