@@ -310,7 +310,9 @@ async def test_modules_that_are_missing_are_told_before_anything_is_sent(local: 
     told = done.err.splitlines()
     assert told[0] == "warning: train.py: lib has no module gone: lib/gone.py does not exist"
     assert told[1] == "warning: train.py needs no_such_module_here, and the Python of the cluster has not got it"
-    assert told[2].endswith(f"if it is the name of a package as well, {sys.executable} -m pip install no_such_module_here")
+    assert told[2].endswith(
+        f"if it is the name of a package as well, {sys.executable} -m pip install no_such_module_here"
+    )
     assert "perhaps_missing" not in done.err
     assert "ModuleNotFoundError" in done.err
 

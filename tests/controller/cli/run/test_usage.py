@@ -119,6 +119,10 @@ def refused(arguments: list[str], code: int, capsys: pytest.CaptureFixture[str])
         (["lib"], "trainmaster:   what next: `trainmaster run lib/beside.py` runs a program"),
         (["train.py", "--env", "=x"], "argument --env: '=x' is not NAME=VALUE"),
         (["train.py", "--env", "NO_SUCH_VARIABLE"], "argument --env: NO_SUCH_VARIABLE has no value here to take"),
+        (
+            ["train.py", "--env", "PET_NNODES=2"],
+            "--env PET_NNODES: the runtime torch-distributed sets",
+        ),
         (["train.py", "--nodes", "0"], "argument --nodes: '0' is no whole number from 1 on"),
         (["train.py", "--nproc", "many"], "argument --nproc: 'many' is neither auto nor a whole number from 1 on"),
         (["train.py", "--memory", "8GB"], "argument --memory: '8GB' is not a quantity"),

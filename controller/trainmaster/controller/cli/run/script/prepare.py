@@ -49,8 +49,10 @@ from trainmaster.runtime.api.constants import (
     API_VERSION,
     CLUSTER_TRAINING_RUNTIME_KIND,
     NODE,
+    TORCH_RESERVED_ENV,
     TRAINER_ANCESTOR,
     TRAINJOB_KIND,
+    XGBOOST_RESERVED_ENV,
 )
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resilience import own_failure_policy
@@ -58,9 +60,10 @@ from trainmaster.runtime.resilience import own_failure_policy
 _LAUNCHERS_OF_THEIR_OWN: Final = ("mpi", "flux")
 """Policies of runtimes whose command starts all nodes: it would have to be another one than that of a program."""
 
-_OF_TORCHRUN: Final = frozenset(
-    {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-)
+_OF_TORCHRUN: Final = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
+
+_RESERVED: Final = {"torch-distributed": TORCH_RESERVED_ENV, "xgboost-distributed": XGBOOST_RESERVED_ENV}
+"""Variables that are refused to jobs of a built-in runtime."""
 
 CLAIMS: Final = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", namespaced=True)
 _SHOWN: Final = 8
@@ -216,8 +219,15 @@ def check_program(program: Program, options: Options, *, python: str | None, rep
         report: Gets warnings.
 
     Raises:
-        ProgramError: The interpreter that runs this runs it as well, and cannot read it; or its module is nowhere.
+        ProgramError: The interpreter that runs this runs it as well, and cannot read it; its module is nowhere; or it
+            is given a variable that the runtime sets.
     """
+    runtime = options.runtime or (framework_of(program.imports.installed) or TORCH).runtime
+    if taken := sorted(_RESERVED.get(runtime, frozenset()) & options.env.keys()):
+        raise ProgramError(
+            f"--env {taken[0]}: the runtime {runtime} sets {' and '.join(taken)}; leave out what it sets: "
+            "--nodes and --nproc say how many nodes and processes there are"
+        )
     if program.syntax_error:
         if python is not None and is_this(python):
             raise ProgramError(program.syntax_error)
