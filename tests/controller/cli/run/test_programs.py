@@ -315,6 +315,13 @@ async def test_modules_that_are_missing_are_told_before_anything_is_sent(local: 
     )
     assert "perhaps_missing" not in done.err
     assert "ModuleNotFoundError" in done.err
+    # A module in another directory of the project is found as is advised.
+    (project / "train.py").write_text("import beside\nprint(beside.VALUE)\n")
+    done = await local.cli("run", "train.py", code=1)
+    advised = re.search(r"beside is in lib, where Python does not look: (--env \S+)", done.err)
+    assert advised is not None
+    done = await local.cli("run", *advised[1].split(), "train.py", code=0)
+    assert done.out == "beside it\n"
 
 
 async def test_what_is_no_python_is_refused(local: Team, project: Path) -> None:

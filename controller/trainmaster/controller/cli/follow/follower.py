@@ -246,7 +246,9 @@ class Follower:
             self._what_next(named, "explain")
 
     def _what_next(self, status: JobStatus, verb: str) -> None:
-        self._reporter.report(f"  what next: {self._reporter.commands.line(verb, [status.job])}; Ctrl-C ends the waiting")
+        self._reporter.report(
+            f"  what next: {self._reporter.commands.line(verb, [status.job])}; Ctrl-C ends the waiting"
+        )
 
     async def _is_past(self, pod: JsonObject) -> bool:
         """Whether a pod that could not be scheduled has a node by now, or is gone: events stay for an hour."""
