@@ -15,7 +15,8 @@ from support.virtualtime import VirtualClock
 from trainmaster.controller.cli.explain.text import lines_of, to_json
 from trainmaster.controller.cli.history.tables import duration
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.jobs.rows import human_duration, rows_of
+from trainmaster.controller.cli.jobs.rows import rows_of
+from trainmaster.controller.cli.printers import human_duration
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.state import WORDS
 from trainmaster.controller.history.job_objects import record_of

@@ -22,6 +22,14 @@ _WIDTH: Final = 10**6
 """No line is ever folded: commands and keys are easier to copy in one piece."""
 
 _MANY: Final = 8
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+_UNITS: Final = (
+    # From which number on, and below which number with what parts.
+    ("d", _DAY, 2, "h", _HOUR, 8),
+    ("h", _HOUR, 3, "m", _MINUTE, 8),
+    ("m", _MINUTE, 2, "s", 1, 10),
+)
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
@@ -90,6 +98,17 @@ def redacted(obj: JsonObject) -> JsonObject:
 def counted(number: int, noun: str) -> str:
     """Write `1 error`, `2 errors`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def human_duration(seconds: float) -> str:
+    """Write a duration as kubectl does, in less detail the longer it is: `119s`, `2m5s`, `3h20m`, `5d1h`, `40d`."""
+    whole = max(0, int(seconds))
+    for name, unit, least, part_name, part, parts_below in _UNITS:
+        if whole >= least * unit:
+            number, rest = divmod(whole, unit)
+            shown = rest // part if number < parts_below else 0
+            return f"{number}{name}" + (f"{shown}{part_name}" if shown else "")
+    return f"{whole}s"
 
 
 def listed(names: Iterable[str]) -> str:

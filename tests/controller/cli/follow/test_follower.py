@@ -265,4 +265,4 @@ async def test_a_job_that_no_controller_looks_at_is_told(quiet: tuple[Team, Faul
     why = "`trainmaster explain lonely -n research` says why"
     assert f"TrainJob research/lonely has no status and no pods after 5 s; {why}" in reporter.told
     assert not any("looked-at has no" in line for line in reporter.told)
-    assert "  what next: trainmaster resume looked-at -n research" in reporter.told
+    assert "  what next: trainmaster resume looked-at -n research; Ctrl-C ends the waiting" in reporter.told

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import pytest
 from support.failing_pods import pod
 from support.followed_jobs import condition, failure, job_status, numbered, pods, set_conditions, set_failures
 
+from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.follower import make_reporter
 from trainmaster.controller.cli.follow.job_informers import Ownership
 from trainmaster.controller.cli.follow.job_status import JobStatus
@@ -150,7 +152,7 @@ def test_what_a_condition_tells_of_the_failure_is_told_once() -> None:
     set_failures(status)
     assert told(status)[:2] == [
         "TrainJob default/mnist: Failed after 1:23: JobSetFailed: jobset failed",
-        "  logs:   trainmaster logs mnist --all",
+        "  why:    trainmaster explain mnist",
     ]
 
 
@@ -218,11 +220,49 @@ def test_of_several_jobs_those_that_failed_come_last() -> None:
         "  | Traceback (most recent call last):",
         "  | ValueError: my loss is NaN",
         "  logs:   trainmaster logs JOB --all",
-        "  follow: trainmaster attach JOB",
-        "  why:    trainmaster explain JOB",
-        "  again:  trainmaster restart JOB",
+        "  follow: trainmaster attach c",
+        "  why:    trainmaster explain c",
+        "  again:  trainmaster restart b",
         "  delete: trainmaster delete JOB",
     ]
+
+
+def test_of_a_job_that_goes_on_it_is_told_who_is_silent_and_since_when() -> None:
+    status = job_status(pods=pods("Running", "Running", "Running"), nodes=3)
+    now = datetime.now(UTC)
+    started = (now - timedelta(minutes=9)).isoformat()
+    for each in status.pods.values():
+        each["status"]["containerStatuses"][0]["state"] = {"running": {"startedAt": started}}
+    ages = {"node-0": 50, "node-1": 250}
+    status.last_output = {uid: now - timedelta(seconds=age) for uid, age in ages.items()} | {"node-2": None, "old": now}
+    assert told(status)[1:4] == [
+        "  rank 0 wrote its last line 50s ago",
+        "  rank 2 wrote nothing so far, in 9m",
+        "  rank 1 wrote nothing since: the last line is from 4m10s ago",
+    ]
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+def test_the_log_is_named_of_jobs_of_which_a_container_has_started(phase: str) -> None:
+    ended = condition("Failed", at=ENDED, reason="DeadlineExceeded")
+    status = job_status(conditions=ended, past_pods=pods(phase), nodes=1)
+    assert ("  logs:   trainmaster logs mnist --all" in told(status)) == (phase == "Running")
+    assert "  why:    trainmaster explain mnist" in told(status)
+
+
+@pytest.mark.parametrize(
+    ("failed_by", "more"),
+    [
+        (failure("ValueError: my loss is NaN"), False),
+        (failure("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"), True),
+        (failure("a line", exit_code=137), True),
+        (failure("socket.gaierror: [Errno -2] Name or service not known"), True),
+    ],
+)
+def test_explain_is_named_where_it_says_more_of_a_failure(failed_by: Failure, more: bool) -> None:
+    status = failed()
+    set_failures(status, failed_by)
+    assert ("  why:    trainmaster explain mnist" in told(status)) == more
 
 
 def test_of_many_jobs_little_is_told() -> None:
@@ -286,6 +326,11 @@ async def test_pods_belong_to_the_job_that_owns_their_jobset() -> None:
     assert await of.of_pod(pod(1), JOB)
     assert server.asked == ["JobSet demo"]
     assert JOB.nodes == 6
+    # Those that others keep with its labels do not belong to it.
+    for owners in ([], [{"kind": "ReplicaSet", "name": "of-others", "uid": "2"}]):
+        others = pod(2)
+        others["metadata"]["ownerReferences"] = owners
+        assert not await of.of_pod(others, JOB)
     # Pods of another jobset of that name do not belong to it.
     assert not await ownership(Objects(JOBSET)).of_pod(pod(0, jobset_uid="older"), JOB)
     assert not await ownership(Objects()).of_pod(pod(0), JOB)

@@ -41,6 +41,7 @@ def pod(
             "name": name,
             "uid": f"uid-{name}",
             "labels": labels,
+            "ownerReferences": [{"kind": "Job", "name": "a-node-0"}],
             "creationTimestamp": f"2026-01-01T00:00:{created}Z",
         },
         "spec": {
@@ -70,7 +71,9 @@ def test_members_are_in_the_order_of_ranks_and_older_pods_behind_newer_ones() ->
         pod("second", created="08"),
         pod("namesake", created="01"),
     ]
-    found = members(JOB, pods)
+    foreign = pod("foreign", index="3")
+    foreign["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "of-others"}]
+    found = members(JOB, [*pods, foreign])
     assert [member.name for member in found] == ["rank 0", "rank 2", "rank 10", "dataset-initializer"]
     assert [each["metadata"]["name"] for each in found[0].pods] == ["second", "first"]
     assert [member.leads for member in found] == [True, False, False, False]

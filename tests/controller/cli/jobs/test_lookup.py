@@ -11,7 +11,8 @@ from support.stack import api_server
 from support.team import Team
 
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
-from trainmaster.controller.cli.jobs.rows import human_duration, rows_of, table
+from trainmaster.controller.cli.jobs.rows import rows_of, table
+from trainmaster.controller.cli.printers import human_duration
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource

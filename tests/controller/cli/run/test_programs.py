@@ -310,9 +310,18 @@ async def test_modules_that_are_missing_are_told_before_anything_is_sent(local: 
     told = done.err.splitlines()
     assert told[0] == "warning: train.py: lib has no module gone: lib/gone.py does not exist"
     assert told[1] == "warning: train.py needs no_such_module_here, and the Python of the cluster has not got it"
-    assert told[2] == f"  what next: {sys.executable} -m pip install no_such_module_here"
+    assert told[2].endswith(
+        f"if it is the name of a package as well, {sys.executable} -m pip install no_such_module_here"
+    )
     assert "perhaps_missing" not in done.err
     assert "ModuleNotFoundError" in done.err
+    # A module in another directory of the project is found as is advised.
+    (project / "train.py").write_text("import beside\nprint(beside.VALUE)\n")
+    done = await local.cli("run", "train.py", code=1)
+    advised = re.search(r"beside is in lib, where Python does not look: (--env \S+)", done.err)
+    assert advised is not None
+    done = await local.cli("run", *advised[1].split(), "train.py", code=0)
+    assert done.out == "beside it\n"
 
 
 async def test_what_is_no_python_is_refused(local: Team, project: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,9 +114,15 @@ def refused(arguments: list[str], code: int, capsys: pytest.CaptureFixture[str])
         (["-m", "lib"], "-m lib: lib has no module __main__: lib/__main__.py does not exist\n"),
         (["-m", "nosuch"], "-m nosuch: there is no module nosuch: nosuch.py does not exist in "),
         (["trian.py"], "trian.py: cannot be read: No such file or directory; did you mean train.py?\n"),
+        (["ring.py"], "ring.py: cannot be read: No such file or directory\n"),
+        (["W_Train.py"], "W_Train.py: cannot be read: No such file or directory; did you mean train.py?\n"),
         (["lib"], "trainmaster:   what next: `trainmaster run lib/beside.py` runs a program"),
         (["train.py", "--env", "=x"], "argument --env: '=x' is not NAME=VALUE"),
         (["train.py", "--env", "NO_SUCH_VARIABLE"], "argument --env: NO_SUCH_VARIABLE has no value here to take"),
+        (
+            ["train.py", "--env", "PET_NNODES=2"],
+            "--env PET_NNODES: the runtime torch-distributed sets",
+        ),
         (["train.py", "--nodes", "0"], "argument --nodes: '0' is no whole number from 1 on"),
         (["train.py", "--nproc", "many"], "argument --nproc: 'many' is neither auto nor a whole number from 1 on"),
         (["train.py", "--memory", "8GB"], "argument --memory: '8GB' is not a quantity"),
@@ -166,6 +174,35 @@ def test_several_processes_on_a_node_take_torchrun(project: Path, capsys: pytest
     ):
         assert main(["run", "--dry-run", *words]) == 0
         assert ("warning: --nproc 2 has no effect" in capsys.readouterr().err) == warns, words
+
+
+READS = 'import os\n\ndef main():\n    print(os.environ["RANK"], os.environ["LOCAL_RANK"])\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "unset"),
+    [
+        (READS, ["train.py"], "LOCAL_RANK, RANK"),
+        (READS, ["--env", "RANK=0", "train.py"], "LOCAL_RANK"),
+        (READS, ["--", "python", "train.py", "--lr", "1"], "LOCAL_RANK, RANK"),
+        (READS, ["-m", "train"], "LOCAL_RANK, RANK"),
+        (READS, ["--", "torchrun", "train.py"], ""),
+        (READS, ["--", "python", "-m", "torch.distributed.run", "train.py"], ""),
+        (f"import torch\n{READS}", ["train.py"], ""),
+        (READS.replace("    print", "    if len(os.environ) > 99: print"), ["train.py"], ""),
+        ('import os\nos.environ["RANK"] = "0"\nos.environ.get("WORLD_SIZE")', ["train.py"], ""),
+    ],
+)
+def test_variables_of_torchrun_are_told_where_it_is_not_started(
+    text: str, words: list[str], unset: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "train.py").write_text(text)
+    assert main(["run", "--dry-run", *words]) == 0
+    told = capsys.readouterr().err
+    assert (f" reads {unset}, which torchrun sets, and is started without" in told) == bool(unset), told
+    if (advised := re.search(r"to start it so: trainmaster run (.*?); ", told)) is not None:
+        assert main(["run", "--dry-run", *shlex.split(advised[1])]) == 0
+        assert "which torchrun sets" not in capsys.readouterr().err
 
 
 def test_memory_may_be_limited_and_a_size_without_a_unit_is_told(
@@ -226,3 +263,29 @@ def test_files_that_cannot_be_used_are_told(project: Path, capsys: pytest.Captur
     assert refused(["job.yaml"], 2, capsys) == "trainmaster: job.yaml: cannot be read: No such file or directory\n"
     (line,) = refused(["--kubeconfig", "missing", write(project, trainjob("nowhere", "true"))], 1, capsys).splitlines()
     assert "kubeconfig missing" in line
+
+
+@pytest.mark.parametrize(
+    ("module", "advice"),
+    [
+        ("utlis", "utlis: did you mean utils, which is beside the program?"),
+        ("Utils", "Utils: did you mean utils, which is beside the program?"),
+        ("beside", "beside is in lib, where Python does not look: --env PYTHONPATH=lib"),
+        ("nested", "nested is in src/inner, where Python does not look: --env PYTHONPATH=src/inner"),
+        ("vendored", f"correct vendored, or, if it is the name of a package as well, {sys.executable} -m pip install"),
+        ("skimage", f"{sys.executable} -m pip install scikit-image"),
+    ],
+)
+def test_of_a_missing_module_what_the_project_has_of_it_is_told(
+    module: str, advice: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in ("utils.py", "src/inner/nested/__init__.py", ".venv/vendored.py"):
+        (project / file).parent.mkdir(parents=True, exist_ok=True)
+        (project / file).touch()
+    (project / "train.py").write_text(f"import {module}")
+    assert main(["run", "train.py", "--dry-run"]) == 0
+    assert f"\n  what next: {advice}" in capsys.readouterr().err
+    # Where it is found with what is advised, nothing is missing.
+    if "--env" in advice:
+        assert main(["run", "train.py", "--dry-run", *advice.split()[-2:]]) == 0
+        assert "has not got" not in capsys.readouterr().err

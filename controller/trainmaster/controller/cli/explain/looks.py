@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATING
-from trainmaster.controller.cli.explain.activity import read_last_output
 from trainmaster.controller.cli.explain.failed_logs import read_failed_logs
 from trainmaster.controller.cli.explain.reader import MOST, Reader, created_since, joined
 from trainmaster.controller.cli.probes import (
@@ -30,7 +29,8 @@ from trainmaster.controller.cli.probes import (
 from trainmaster.controller.explain.causes.controllers import LEASE
 from trainmaster.controller.explain.causes.gangs import is_of_gang
 from trainmaster.controller.explain.causes.kueue import queue_of
-from trainmaster.controller.explain.causes.pods.evidence import waiting_pods
+from trainmaster.controller.explain.causes.pods.evidence import spec_of, waiting_pods
+from trainmaster.controller.explain.causes.pods.sidecars import training_container
 from trainmaster.controller.explain.causes.pods.volumes import claim_names
 from trainmaster.controller.explain.causes.refusals import names_quota
 from trainmaster.controller.explain.causes.webhooks import (
@@ -39,7 +39,15 @@ from trainmaster.controller.explain.causes.webhooks import (
     service_of,
     webhooks_called,
 )
-from trainmaster.controller.explain.pods import condition_of, is_running, is_scheduled, owners_of
+from trainmaster.controller.explain.findings import parse_time
+from trainmaster.controller.explain.pods import (
+    condition_of,
+    current_pods,
+    has_succeeded,
+    is_running,
+    is_scheduled,
+    owners_of,
+)
 from trainmaster.controller.explain.state import PATIENCE, State, state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.kube.rest.resources import LEASES, SERVICES
@@ -60,6 +68,7 @@ Look = Awaitable[Fields]
 
 _MOST_CLAIMS: Final = 10
 _MOST_NODES: Final = 5
+_MOST_LOGS: Final = 8
 
 
 def look_for_queues(reader: Reader, view: JobView) -> Iterator[Look]:
@@ -161,7 +170,7 @@ def _of_pods(reader: Reader, view: JobView) -> Iterator[Look]:
     if not are_well or state_of(view).state is State.FAILED:
         yield read_failed_logs(reader, view)
     if state_of(view).state is State.RUNNING:
-        yield read_last_output(reader, view)
+        yield _last_output(reader, view)
     if not are_well or _was_evicted_by_taint(view):
         yield _nodes(reader, view)
 
@@ -286,3 +295,18 @@ async def _nodes(reader: Reader, view: JobView) -> Fields:
             return {}
         nodes += each
     return {"nodes": nodes}
+
+
+async def _last_output(reader: Reader, view: JobView) -> Fields:
+    """Look at the last line of a few pods, those of the first nodes: a job hangs with all its pods running."""
+    pods = [pod for pod in current_pods(view) if not has_succeeded(pod)][:_MOST_LOGS]
+    times = await asyncio.gather(*(_last_line(reader, view, pod) for pod in pods))
+    known = [(pod, at) for pod, at in zip(pods, times, strict=True) if at is not None]
+    return {"last_output": {pod["metadata"]["uid"]: parse_time(at) for pod, at in known}}
+
+
+async def _last_line(reader: Reader, view: JobView, pod: JsonObject) -> str | None:
+    """Return when the container that trains wrote its last line; empty: it has written none; None: nobody says."""
+    container = training_container(view, pod) or str(next(iter(spec_of(pod)["containers"]))["name"])
+    log = await reader.read_log(pod, container, tail=1)
+    return None if log is None else log.since or ""

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from trainmaster.controller.cli.explain.activity import activity
+from trainmaster.controller.cli.follow.activity import activity
 from trainmaster.controller.cli.follow.failures import attempt_of, excerpt
-from trainmaster.controller.cli.jobs.rows import human_duration
-from trainmaster.controller.cli.printers import counted
+from trainmaster.controller.cli.printers import counted, human_duration
 from trainmaster.controller.cli.probes import POD_LOGS
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.controller.container_failures import meaning_of

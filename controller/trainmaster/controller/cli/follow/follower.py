@@ -132,6 +132,11 @@ class Follower:
         """Whether all jobs are complete."""
         return all(status.outcome in GOOD for status in self.jobs)
 
+    def note_last_output(self) -> None:
+        """Record in the jobs when their pods wrote last."""
+        for status in self.jobs:
+            status.last_output = self._logs.last_output
+
     async def run(self) -> None:
         """Follow until all jobs have ended, or wait in vain."""
         try:
@@ -241,7 +246,9 @@ class Follower:
             self._what_next(named, "explain")
 
     def _what_next(self, status: JobStatus, verb: str) -> None:
-        self._reporter.report(f"  what next: {self._reporter.commands.line(verb, [status.job])}")
+        self._reporter.report(
+            f"  what next: {self._reporter.commands.line(verb, [status.job])}; Ctrl-C ends the waiting"
+        )
 
     async def _is_past(self, pod: JsonObject) -> bool:
         """Whether a pod that could not be scheduled has a node by now, or is gone: events stay for an hour."""
@@ -420,6 +427,7 @@ async def follow_jobs(
                 await asyncio.gather(following, return_exceptions=True)
                 if interrupted.is_set():
                     return INTERRUPTED
+                follower.note_last_output()
                 reporter.report(
                     f"gave up waiting after {timeout:g} s (--timeout); what has not ended goes on", bad=True
                 )

@@ -17,6 +17,7 @@ from typing import Final
 from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus, job_name_of
 from trainmaster.controller.cli.probes import BATCH_JOBS
 from trainmaster.controller.container_failures import JOBSET_LABEL, JOBSET_UID_LABEL
+from trainmaster.controller.explain.pods import is_own
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
@@ -80,7 +81,9 @@ class Ownership:
 
     async def of_pod(self, pod: JsonObject, named: JobStatus) -> bool:
         """Whether a pod belongs to the job that has the name which its labels tell."""
-        metadata = pod["metadata"]
+        metadata, job = pod["metadata"], named.job
+        if not is_own(pod, JobFields({"kind": job.resource.kind, "metadata": {"uid": job.uid}})):
+            return False
         owner = {"kind": JOBSETS.kind, "name": job_name_of(pod), "uid": metadata["labels"].get(JOBSET_UID_LABEL)}
         if owner["uid"] is None:  # JobSet before 0.6, and jobs that own their pods themselves
             owner = next(iter(metadata.get("ownerReferences") or ()), owner)

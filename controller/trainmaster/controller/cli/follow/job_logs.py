@@ -14,6 +14,7 @@ import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from trainmaster.controller.cli.follow.job_status import JobStatus, container_attempt
@@ -21,6 +22,7 @@ from trainmaster.controller.cli.follow.pod_logs import EVERYTHING, KEPT_LINES, L
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.container_failures import ContainerFailure, is_launcher, log_container, ranks_of
 from trainmaster.controller.explain.view import role_of
+from trainmaster.controller.kube.clock import parse_time
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -204,6 +206,12 @@ class JobLogs:
     def received(self) -> int:
         """How many bytes were read so far."""
         return sum(log.received or 0 for log in self._logs.values())
+
+    @property
+    def last_output(self) -> dict[str, datetime | None]:
+        """When each pod wrote its last line, None if it wrote none, by UID, of those whose logs are read."""
+        read = ((uid, log.lines.since) for uid, log in self._logs.items() if log.received is not None)
+        return {uid: None if last is None else parse_time(last) for uid, last in read}
 
     @property
     def _options(self) -> LogOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -105,6 +106,9 @@ class JobStatus:
     failures: list[Failure] = field(default_factory=list)
     """Of all runs of all containers, in order of time."""
 
+    last_output: Mapping[str, datetime | None] = field(default_factory=dict)
+    """As views have it, when following ends."""
+
     nodes: int | None = None
     """How many ranks it is to have; None if that is not known yet."""
 
@@ -154,11 +158,13 @@ class JobStatus:
         if not self.failures:
             return []
         kept = {_key(each.failure): each for each in self.failures}
-        # What a program said last tells who lost a peer, and who was lost.
-        logs = {(each.failure.pod_uid, each.failure.container): each.lines for each in self.failures}
-        pods = [*self.past_pods.values(), *self.pods.values()]
-        found = [each.failure for each in last_failures(replace(self.view, pods=pods, logs=logs))]
+        found = [each.failure for each in last_failures(self.view)]
         return [replace(kept[_key(each)], failure=each) for each in found if _key(each) in kept]
+
+    @property
+    def has_log(self) -> bool:
+        """Whether a container that trains has started, as far as its pods or its end tell."""
+        return self.outcome in GOOD or any(map(has_log, (*self.pods.values(), *self.past_pods.values())))
 
     @property
     def began(self) -> str:
@@ -195,7 +201,15 @@ class JobStatus:
         job = self.job
         metadata = {"namespace": job.namespace, "name": job.name, "creationTimestamp": job.created}
         obj = {"kind": job.resource.kind, "metadata": metadata, **self.object}
-        return JobView(obj, now=datetime.now(UTC), pods=list(self.pods.values()))
+        return JobView(
+            obj,
+            now=datetime.now(UTC),
+            pods=[{"kind": "Pod", **pod} for pod in self.pods.values()],
+            former_pods=list(self.past_pods.values()),
+            last_output=self.last_output,
+            # What a program said last tells who lost a peer, and who was lost.
+            logs={(each.failure.pod_uid, each.failure.container): each.lines for each in self.failures},
+        )
 
 
 def followed_job(
@@ -246,6 +260,11 @@ def why_failed(pod: JsonObject) -> str:
     status = pod.get("status") or {}
     told = [status[each] for each in ("reason", "message") if status.get(each)]
     return "".join(f": {each}" for each in told) if status.get("phase") == "Failed" else ""
+
+
+def has_log(pod: JsonObject) -> bool:
+    """Whether the container of a pod that trains has been started, so that it has a log."""
+    return container_attempt(pod, log_container(pod)) is not None
 
 
 def container_attempt(pod: JsonObject, container: str) -> int | None:

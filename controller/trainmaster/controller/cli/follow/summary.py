@@ -8,14 +8,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal
 
+from trainmaster.controller.cli.follow.activity import signs
 from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.job_status import GOOD, FollowedJob, JobStatus, pod_phase
 from trainmaster.controller.cli.output import one_line, plain
 from trainmaster.controller.cli.printers import invocation
 from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.causes.failures.advice import READ_ITS_LOG
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.pods import current_pods, place_of
 from trainmaster.controller.kube.clock import seconds_between
@@ -162,8 +164,8 @@ def closing_summary(jobs: Sequence[JobStatus], commands: Commands) -> list[Summa
         lines = [SummaryLine(_result(status), "good") for status in complete]
     for index, status in enumerate(others[:_LISTED]):
         lines.append(SummaryLine(_result(status), "bad"))
-        if status.outcome is None and index < _EXPLAINED and (why := _why(status)):
-            lines.append(SummaryLine(f"  {why}", "bad"))
+        if status.outcome is None and index < _EXPLAINED:
+            lines += [SummaryLine(f"  {why}", "bad") for why in _why(status)]
     if len(others) > _LISTED:
         counts = Counter(status.state for status in others[_LISTED:])
         listed = ", ".join(f"{count} {state}" for state, count in counts.most_common())
@@ -193,14 +195,14 @@ def _result(status: JobStatus) -> str:
     return text
 
 
-def _why(status: JobStatus) -> str:
-    """Say what keeps a job from ending, as far as it and its pods tell; empty if its state says so, or nobody knows."""
+def _why(status: JobStatus) -> list[str]:
+    """Say what keeps a job from ending, or what was seen of its work, as far as it and its pods tell."""
     if status.state in status.conditions:
-        return ""
-    pods: list[JsonObject] = [{"kind": "Pod", **pod} for pod in status.pods.values()]
-    findings = explain(replace(status.view, pods=pods)).findings
-    known = next((each for each in findings if each.cause != Cause.UNKNOWN), None)
-    return "" if known is None else one_line(f"{known.cause}: {known.evidence[0].text}")[:_LINE_LENGTH]
+        return []
+    view = status.view
+    if known := next((each for each in explain(view).findings if each.cause != Cause.UNKNOWN), None):
+        return [one_line(f"{known.cause}: {known.evidence[0].text}")[:_LINE_LENGTH]]
+    return [each.text for each in signs(view)] if status.last_output else []
 
 
 def _cause(status: JobStatus, *, explained: bool) -> list[SummaryLine]:
@@ -228,19 +230,25 @@ def _others(failures: Sequence[Failure]) -> str:
 
 def _next_steps(jobs: Sequence[JobStatus], commands: Commands) -> list[SummaryLine]:
     there = [status for status in jobs if not status.deleted and not (commands.deletes and status.outcome)]
-    if not there:
-        return []
-    followed = [status.job for status in there]
-    steps: list[tuple[str, str, tuple[str, ...]]] = [("logs", "logs", ("--all",))]
-    if any(status.outcome is None for status in there):
-        steps.append(("follow", "attach", ()))
-        steps.append(("why", "explain", ()))
-    if any(status.state == SUSPENDED for status in there):
-        steps.append(("resume", "resume", ()))
-    if any(status.outcome == FAILED for status in there):
-        steps.append(("again", "restart", ()))
-    steps.append(("delete", "delete", ()))
-    return [
-        SummaryLine(f"  {f'{what}:':8}{commands.line(verb, followed, *options)}", "quiet")
-        for what, verb, options in steps
+    going_on = [status for status in there if status.outcome is None]
+    failed = [status for status in there if status.outcome == FAILED]
+    steps: list[tuple[str, str, list[JobStatus], tuple[str, ...]]] = [
+        ("logs", "logs", [status for status in there if status.has_log], ("--all",)),
+        ("follow", "attach", going_on, ()),
+        ("why", "explain", [*going_on, *filter(_is_explained_further, failed)], ()),
+        ("resume", "resume", [status for status in there if status.state == SUSPENDED], ()),
+        ("again", "restart", failed, ()),
+        ("delete", "delete", there, ()),
     ]
+    return [
+        SummaryLine(f"  {f'{what}:':8}{commands.line(verb, [status.job for status in of], *options)}", "quiet")
+        for what, verb, of, options in steps
+        if of
+    ]
+
+
+def _is_explained_further(status: JobStatus) -> bool:
+    """Whether `trainmaster explain` says more of a job that failed than which program failed, and what it said last."""
+    first = next(iter(explain(status.view).findings))
+    told = all(line.startswith(READ_ITS_LOG) for line in first.advice)
+    return not status.last_failures or first.cause is not Cause.CONTAINER_FAILED or not told

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from trainmaster.controller.cli.jobs.rows import human_duration
 from trainmaster.controller.cli.output import plain
-from trainmaster.controller.cli.printers import aligned
+from trainmaster.controller.cli.printers import aligned, human_duration
 from trainmaster.controller.history.record import JobRecord
 from trainmaster.controller.kube.clock import parse_time
 

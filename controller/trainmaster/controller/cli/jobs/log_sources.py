@@ -30,7 +30,7 @@ from trainmaster.controller.container_failures import (
     ranks_of,
     restart_attempt,
 )
-from trainmaster.controller.explain.pods import what_it_waits_for
+from trainmaster.controller.explain.pods import is_own, what_it_waits_for
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.runtime.api.constants import LAUNCHER
@@ -145,7 +145,7 @@ async def find_members(client: KubeClient, job: Job, kept: KeptLogs | None = Non
 def members(job: Job, pods: Iterable[JsonObject], kept: KeptLogs | None = None) -> list[Member]:
     """Return the members of a job that have pods: nodes in their order, then the others by name."""
     created = job.object["metadata"]["creationTimestamp"]
-    present = {pod["metadata"]["uid"]: pod for pod in pods}
+    present = {pod["metadata"]["uid"]: pod for pod in pods if is_own(pod, job)}
     deleted = {pod["metadata"]["uid"]: pod for pod in (kept.pods if kept else ())}
     # Those of a namesake that was deleted before may still be there.
     own = [pod for pod in (deleted | present).values() if pod["metadata"]["creationTimestamp"] >= created]

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from trainmaster.controller.cli.follow.follower import follow_jobs
 from trainmaster.controller.cli.follow.job_logs import LogChoice
-from trainmaster.controller.cli.follow.job_status import GOOD, JobStatus, container_attempt, followed_job
+from trainmaster.controller.cli.follow.job_status import GOOD, JobStatus, followed_job, has_log
 from trainmaster.controller.cli.follow.pod_logs import LogOptions
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.summary import Commands
@@ -50,7 +50,6 @@ from trainmaster.controller.cli.jobs.options import (
 )
 from trainmaster.controller.cli.output import write_log_line
 from trainmaster.controller.cli.responses import Rejected
-from trainmaster.controller.container_failures import log_container
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 
@@ -146,7 +145,7 @@ class _LogReporter(Reporter):
         [status] = jobs
         pods = [*status.pods.values(), *status.past_pods.values()]
         asked_for = [pod for pod in pods if self._choice.has(pod, status.job.rank(pod))]
-        self.has_log = any(container_attempt(pod, log_container(pod)) is not None for pod in asked_for)
+        self.has_log = any(map(has_log, asked_for))
         if pods and not asked_for:
             self.report("no pod had the rank that was asked for")
         if status.outcome not in GOOD or not self.has_log:

@@ -9,7 +9,7 @@ from typing import Final
 
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.output import one_line
-from trainmaster.controller.cli.printers import aligned
+from trainmaster.controller.cli.printers import aligned, human_duration
 from trainmaster.controller.container_failures import JOBSET_LABEL, rank_of
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.condition_causes import cause_of
@@ -29,15 +29,6 @@ _GOOD: Final = frozenset({COMPLETE, SUCCEEDED, CREATED, RUNNING})
 """Types of conditions that stand in nobody's way."""
 
 _LONGEST: Final = 500
-
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
-
-_UNITS: Final = (
-    # From which number on, and below which number with what parts.
-    ("d", _DAY, 2, "h", _HOUR, 8),
-    ("h", _HOUR, 3, "m", _MINUTE, 8),
-    ("m", _MINUTE, 2, "s", 1, 10),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,14 +253,3 @@ def nodes_text(row: JobRow) -> str:
     """Write how many nodes there are of those wanted; of a job that has ended none are, whatever became of it."""
     wanted = UNKNOWN if row.wanted is None else str(row.wanted)
     return wanted if row.has_ended else f"{row.nodes}/{wanted}"
-
-
-def human_duration(seconds: float) -> str:
-    """Write a duration as kubectl does, in less detail the longer it is: `119s`, `2m5s`, `3h20m`, `5d1h`, `40d`."""
-    whole = max(0, int(seconds))
-    for name, unit, least, part_name, part, parts_below in _UNITS:
-        if whole >= least * unit:
-            number, rest = divmod(whole, unit)
-            shown = rest // part if number < parts_below else 0
-            return f"{number}{name}" + (f"{shown}{part_name}" if shown else "")
-    return f"{whole}s"

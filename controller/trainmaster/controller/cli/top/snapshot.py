@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Final
 
 from trainmaster.controller.cli.follow.summary import clock
-from trainmaster.controller.cli.jobs.rows import UNKNOWN, human_duration, nodes_text
+from trainmaster.controller.cli.jobs.rows import UNKNOWN, nodes_text
 from trainmaster.controller.cli.output import one_line
-from trainmaster.controller.cli.printers import aligned
+from trainmaster.controller.cli.printers import aligned, human_duration
 from trainmaster.controller.cli.top.job_table import Attention, TopJob, attention
 from trainmaster.controller.cli.top.managers import Manager, Managers
 from trainmaster.controller.cli.top.node_usage import CPU, MEMORY, NodeUsage, total

@@ -69,10 +69,15 @@ WORDS: tuple[tuple[str, Cause, str], ...] = (
     ("F1123 12:58:54.572 19 client.h:80] the JAX service detected fatal errors: DEADLINE_EXCEEDED\n@ 0x7f",
      RENDEZVOUS, "see whether all pods ran"),
     ("ValueError: Number of processes must be defined.", FAILED, "JAX_NUM_PROCESSES"),
+    *((f"KeyError: '{name}'", FAILED, f"by torchrun, which sets {name}")
+      for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")),
+    ("ValueError: Error initializing: environment variable RANK expected, but not set", FAILED, "by torchrun"),
     ("ORTE was unable to reliably start one or more daemons.", RENDEZVOUS, "see whether all pods ran"),
 )  # fmt: skip
 
 UNKNOWN = (
+    "KeyError: 'rank'",
+    "KeyError: 'MY_RANK'",
     'botocore.exceptions.ConnectTimeoutError: Connect timeout on endpoint URL: "https://s3.example.com"',
     "grpc.RpcError: StatusCode.DEADLINE_EXCEEDED: the bucket does not answer",
     "java.lang.OutOfMemoryError: Java heap space",

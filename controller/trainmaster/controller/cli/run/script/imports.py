@@ -10,11 +10,14 @@ framework it trains with.
 from __future__ import annotations
 
 import ast
+import difflib
 import itertools
 import json
+import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
@@ -44,6 +47,9 @@ _FILES_AT_MOST: Final = 1000
 _LARGEST: Final = 4 * 2**20
 _MODULES: Final = frozenset({".py", ".pyc", ".so", ".pyd"})
 _CONDITIONAL: Final = (ast.If, ast.Try, ast.TryStar)
+_CLOSE: Final = 0.8
+_DEEPEST: Final = 3
+_NO_SOURCES: Final = frozenset({"node_modules", "site-packages", "venv", "env"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,49 @@ def missing_modules(names: Sequence[str], *, python: str) -> list[str]:
     return [name for name in names if name in found]
 
 
+def near_name(name: str, names: Iterable[str]) -> str:
+    """Return which of some names was probably meant, in any case of letters; empty if none is near."""
+    by_folded = {each.casefold(): each for each in names}
+    found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=_CLOSE)
+    return by_folded[found[0]] if found else ""
+
+
+def advice_for_missing(name: str, *, root: Path, project: Path, python: str) -> str:
+    """Say what to do about a module that is not installed: what the project has of that name, else to install it.
+
+    Args:
+        name: The module.
+        root: The directory in which Python looks for modules first.
+        project: The working directory of the program.
+        python: The interpreter that runs it.
+    """
+    beside = [each.stem for each in root.iterdir() if each.suffix in _MODULES or _is_local_package(each.name, root)]
+    if meant := near_name(name, beside):
+        return f"{name}: did you mean {meant}, which is beside the program?"
+    if (place := _elsewhere(name, project)) is not None:
+        return f"{name} is in {place}, where Python does not look: --env PYTHONPATH={shlex.quote(str(place))}"
+    if name in _DISTRIBUTIONS:
+        return installation_advice([name], python=python)
+    return f"correct {name}, or, if it is the name of a package as well, {installation_advice([name], python=python)}"
+
+
+def _elsewhere(name: str, project: Path) -> Path | None:
+    """Return the directory of a project that has a module, relative to it; None if there is none near its top."""
+    for number, (path, directories, files) in enumerate(os.walk(project)):
+        place = Path(path).relative_to(project)
+        if f"{name}.py" in files or (name in directories and _is_local_package(name, Path(path))):
+            return place
+        is_deepest = number >= _FILES_AT_MOST or len(place.parts) >= _DEEPEST
+        below = [] if is_deepest else [each for each in directories if each[0] != "." and each not in _NO_SOURCES]
+        directories[:] = sorted(below)
+    return None
+
+
+def is_module_in(name: str, place: Path) -> bool:
+    """Whether Python finds a module in a directory."""
+    return bool(_local_files(name, place)) or _is_local_package(name, place)
+
+
 def installation_advice(modules: Sequence[str], *, python: str) -> str:
     """Return the command that installs modules for an interpreter."""
     names = [name for name in (_DISTRIBUTIONS.get(module, module) for module in modules) if name]
@@ -133,6 +182,12 @@ class Imports:
     local: set[Path] = field(default_factory=set)
     """The files beside the program that it imports, and the program itself."""
 
+    variables: set[str] = field(default_factory=set)
+    """The variables of the environment without which it cannot go on."""
+
+    root: Path | None = None
+    """The directory in which Python looks for its modules first; None if nobody looked."""
+
 
 def imports_of(program: Path, text: str, *, root: Path) -> Imports:
     """Find what a program imports.
@@ -145,11 +200,12 @@ def imports_of(program: Path, text: str, *, root: Path) -> Imports:
     Raises:
         SyntaxError: The program is no Python; errors of other modules are theirs.
     """
-    found = Imports()
+    found = Imports(root=root)
     waiting = [(program, ast.parse(text, str(program)))]
     found.local.add(program)
     while waiting:
         path, tree = waiting.pop()
+        found.variables.update(_variables(tree))
         for names, needed in _imported(tree, package=_package(path, root)):
             files = [file for name in names for file in _local_files(name, root)]
             absent = list(filter(None, (absent_module(name, root) for name in _modules(names, root))))
@@ -180,6 +236,16 @@ def _imported(tree: ast.AST, *, package: str, needed: bool = True) -> Iterator[t
                 yield [module, *(f"{module}.{alias.name}" for alias in node.names if alias.name != "*")], needed
         else:
             yield from _imported(node, package=package, needed=needed and not isinstance(node, _CONDITIONAL))
+
+
+def _variables(tree: ast.AST) -> Iterator[str]:
+    """Yield each variable that is read as `os.environ["NAME"]`, under no condition."""
+    for node in ast.iter_child_nodes(tree):
+        match node:
+            case ast.Subscript(ast.Attribute(ast.Name("os"), "environ"), ast.Constant(str(name)), ast.Load()):
+                yield name
+        if not isinstance(node, (*_CONDITIONAL, ast.IfExp, ast.BoolOp)):
+            yield from _variables(node)
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:

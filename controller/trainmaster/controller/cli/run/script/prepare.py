@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -19,14 +21,15 @@ from trainmaster.controller.cli.run.script.imports import (
     FRAMEWORKS,
     TORCH,
     Framework,
+    advice_for_missing,
     framework_of,
     imported_of,
-    installation_advice,
+    is_module_in,
     is_this,
     missing_modules,
 )
 from trainmaster.controller.cli.run.script.options import Options, ProgramError, warnings_of
-from trainmaster.controller.cli.run.script.program import Program
+from trainmaster.controller.cli.run.script.program import LAUNCHERS, SCRIPT, Program
 from trainmaster.controller.cli.run.script.trainjob import (
     Runtime,
     claim,
@@ -46,13 +49,20 @@ from trainmaster.runtime.api.constants import (
     API_VERSION,
     CLUSTER_TRAINING_RUNTIME_KIND,
     NODE,
+    TORCH_RESERVED_ENV,
     TRAINER_ANCESTOR,
     TRAINJOB_KIND,
+    XGBOOST_RESERVED_ENV,
 )
 from trainmaster.runtime.jsontree import JsonObject
 
 _LAUNCHERS_OF_THEIR_OWN: Final = ("mpi", "flux")
 """Policies of runtimes whose command starts all nodes: it would have to be another one than that of a program."""
+
+_OF_TORCHRUN: Final = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
+
+_RESERVED: Final = {"torch-distributed": TORCH_RESERVED_ENV, "xgboost-distributed": XGBOOST_RESERVED_ENV}
+"""Variables that are refused to jobs of a built-in runtime."""
 
 CLAIMS: Final = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", namespaced=True)
 _SHOWN: Final = 8
@@ -210,8 +220,15 @@ def check_program(program: Program, options: Options, *, python: str | None, rep
         report: Gets warnings.
 
     Raises:
-        ProgramError: The interpreter that runs this runs it as well, and cannot read it; or its module is nowhere.
+        ProgramError: The interpreter that runs this runs it as well, and cannot read it; its module is nowhere; or it
+            is given a variable that the runtime sets.
     """
+    runtime = options.runtime or (framework_of(program.imports.installed) or TORCH).runtime
+    if taken := sorted(_RESERVED.get(runtime, frozenset()) & options.env.keys()):
+        raise ProgramError(
+            f"--env {taken[0]}: the runtime {runtime} sets {' and '.join(taken)}; leave out what it sets: "
+            "--nodes and --nproc say how many nodes and processes there are"
+        )
     if program.syntax_error:
         if python is not None and is_this(python):
             raise ProgramError(program.syntax_error)
@@ -229,23 +246,48 @@ def check_program(program: Program, options: Options, *, python: str | None, rep
             f"{program.title} is run without it, since it does not import torch; to start it so all the same: "
             f"trainmaster run --nproc {options.nproc} -- torchrun {program.title}"
         )
+    if (is_alone or _is_plain_python(program)) and options.runtime is None:
+        _warn_of_torchrun(program, options, report)
     if python is None or options.pip or options.requirements:
         return  # nobody knows what the image has, or what will be installed
     needed = [name for name, is_needed in program.imports.installed.items() if is_needed]
     if framework_of(program.imports.installed) is TORCH and TORCH.name not in needed:
         needed.append(TORCH.name)  # torchrun is a part of it
-    missing = missing_modules(needed, python=python)
+    searched = [program.directory / each for each in options.env.get("PYTHONPATH", "").split(os.pathsep) if each]
+    there = [name for name in needed if any(is_module_in(name, place) for place in searched)]
+    missing = missing_modules([name for name in needed if name not in there], python=python)
     if program.is_module and (name := program.entry[1].partition(".")[0]) in missing:
         raise ProgramError(
             f"{program.title}: there is no module {name}: {name}.py does not exist in {program.directory}, and the "
             "Python of the cluster has not got it"
         )
     if missing:
+        root, project = program.imports.root or program.directory, program.directory
+        advice = [advice_for_missing(name, root=root, project=project, python=python) for name in missing]
         report(
             f"warning: {program.title} needs {', '.join(missing)}, and the Python of the cluster has not got "
-            f"{'it' if len(missing) == 1 else 'them'}\n"
-            f"  what next: {installation_advice(missing, python=python)}"
+            f"{'it' if len(missing) == 1 else 'them'}" + "".join(f"\n  what next: {each}" for each in advice)
         )
+
+
+def _is_plain_python(program: Program) -> bool:
+    """Whether it is a command that has Python alone run a script."""
+    words = program.entry
+    return program.launcher == () and words[0] in LAUNCHERS[1:] and words[1:2] != () and words[1].endswith(SCRIPT)
+
+
+def _warn_of_torchrun(program: Program, options: Options, report: Callable[[str], None]) -> None:
+    """Warn of variables that a program reads, and that are not there without torchrun."""
+    unset = ", ".join(sorted(program.imports.variables & _OF_TORCHRUN - options.env.keys()))
+    if not unset:
+        return
+    words = program.entry if program.launcher is None else program.entry[1:]
+    again = f"to start it so: trainmaster run -- torchrun {shlex.join((*words, *options.arguments))}; "
+    report(
+        f"warning: {program.title} reads {unset}, which torchrun sets, and is started without torchrun; "
+        f"{again if program.script is None else ''}"
+        "without it there are PET_NODE_RANK, PET_NNODES, PET_MASTER_ADDR and PET_MASTER_PORT"
+    )
 
 
 def local_objects(program: Program, options: Options, runtime: Runtime) -> list[Manifest]:

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 import tokenize
 import warnings
@@ -18,7 +17,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Final
 
-from trainmaster.controller.cli.run.script.imports import Imports, absent_module, imports_of
+from trainmaster.controller.cli.run.script.imports import Imports, absent_module, imports_of, near_name
 from trainmaster.controller.cli.run.script.notebook import Notebook, cell_of, convert_notebook
 from trainmaster.controller.cli.run.script.options import ProgramError
 
@@ -265,9 +264,10 @@ def _read(path: Path, title: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        beside = (each for each in path.parent.glob("*.*") if is_program(each.name))
-        near = difflib.get_close_matches(path.name, [each.name for each in beside], n=1)
-        meant = f"; did you mean {path.with_name(near[0])}?" if near and not path.exists() else ""
+        # Their endings are alike in any case.
+        beside = {each.stem: each for each in path.parent.glob("*.*") if is_program(each.name)}
+        near = "" if path.exists() else near_name(path.stem, beside)
+        meant = f"; did you mean {beside[near]}?" if near else ""
         raise ProgramError(f"{title}: cannot be read: {error.strerror or error}{meant}") from error
 
 

@@ -186,6 +186,14 @@ KNOWN: Final[Sequence[KnownWords]] = (
         _FAILED,
         "make room on the volume to which it writes, or write less: fewer checkpoints, a larger claim",
     ),
+    # Python and PyTorch, of a program that was started without torchrun.
+    KnownWords(
+        r"(?-i:KeyError: '|environment variable )"
+        r"((?-i:RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT))(?:'| expected, but not set)",
+        _FAILED,
+        "start the program by torchrun, which sets {0} (command: [torchrun, SCRIPT]; trainmaster run -- torchrun "
+        "SCRIPT); without it runtimes for torch set PET_NODE_RANK, PET_NNODES, PET_MASTER_ADDR and PET_MASTER_PORT",
+    ),
     # JAX reads its place from nowhere but arguments.
     KnownWords(
         r"(?:Number of processes|The process id of the current process) must be defined"
