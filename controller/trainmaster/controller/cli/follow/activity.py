@@ -66,7 +66,7 @@ def _signs(view: JobView) -> Iterator[Sign]:
     silent = [(age, uid) for age, uid in wrote[1:] if age - wrote[0][0] > PATIENCE]
     mute = [pods[uid] for uid, at in output.items() if at is None and _age(view, pods[uid]) > PATIENCE]
     # That others write is no sign of progress where the first node, which mostly is the one that does, is silent.
-    is_first_silent = next(iter(pods)) in {pod["metadata"]["uid"] for pod in mute} | {uid for _, uid in silent}
+    is_first_silent = next(iter(pods), None) in {pod["metadata"]["uid"] for pod in mute} | {uid for _, uid in silent}
     for age, uid in wrote[:1]:
         yield Sign(timedelta.max if is_first_silent else age, f"{role_of(pods[uid])} wrote its last line {_ago(age)}")
     if wrote and mute:
