@@ -245,7 +245,7 @@ def test_of_a_job_that_goes_on_it_is_told_who_is_silent_and_since_when() -> None
 def test_of_a_job_whose_pods_have_all_ended_nobody_is_silent() -> None:
     status = job_status(pods=pods("Succeeded"), nodes=1)
     status.last_output = {"node-0": datetime.now(UTC)}
-    assert "  the logs of its pods were not read" in told(status)
+    assert "  all of its pods have ended" in told(status)
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])

@@ -60,7 +60,9 @@ def _signs(view: JobView) -> Iterator[Sign]:
     pods = {pod["metadata"]["uid"]: pod for pod in current_pods(view) if not has_succeeded(pod)}
     output = {uid: at for uid, at in view.last_output.items() if uid in pods}
     wrote = sorted((view.now - at, uid) for uid, at in output.items() if at is not None)
-    if not wrote:
+    if not pods:
+        yield Sign(timedelta.max, "all of its pods have ended")
+    elif not wrote:
         text = "its pods have written nothing so far" if output else "the logs of its pods were not read"
         yield Sign(timedelta.max, text)
     silent = [(age, uid) for age, uid in wrote[1:] if age - wrote[0][0] > PATIENCE]
