@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,8 +26,6 @@ from trainmaster.controller.cli.top.snapshot import Snapshot
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.devcluster.apiserver import server
-from trainmaster.devcluster.apiserver.server import ServerTiming
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 
@@ -198,14 +195,6 @@ async def test_a_right_that_is_given_later_is_noticed(both: tuple[Team, FaultyCl
         assert snapshot.unread == []
 
 
-@pytest.fixture
-def prompt_bookmarks(monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
-    """Have the server send bookmarks at once: without other news they tell that it is back."""
-    del impatient
-    monkeypatch.setattr(server, "ServerTiming", partial(ServerTiming, bookmark_interval=0.1))
-
-
-@pytest.mark.usefixtures("prompt_bookmarks")
 async def test_a_cluster_that_is_away_is_told_and_what_was_known_stays(both: tuple[Team, FaultyCluster]) -> None:
     team, _ = both
     await team.submit("mnist", "true")

@@ -297,8 +297,9 @@ async def test_progress_ends_the_backoff(server: Any, informer: Informer, clock:
 class Unwatchable:
     """A server that lists and opens every watch, which then ends or fails at once."""
 
-    def __init__(self, error: KubeError | None) -> None:
+    def __init__(self, error: KubeError | None, times: int = 1_000) -> None:
         self._error = error
+        self._times = times
         self.watches = 0
 
     async def list_bytes(self, resource: Resource, *_: Any, **__: Any) -> bytes:
@@ -309,6 +310,8 @@ class Unwatchable:
         self.watches += 1
 
         async def events() -> AsyncIterator[Any]:
+            if self.watches > self._times:
+                await asyncio.Event().wait()
             if self._error is not None:
                 raise self._error
             return
@@ -339,3 +342,17 @@ async def test_watches_that_end_after_each_event_are_paced(
     async with running(informer):
         await until(lambda: len(clock.slept) >= 3)
     assert set(clock.slept[:3]) == {1.0}
+
+
+@pytest.mark.guarantee("R-27")
+async def test_a_quiet_watch_that_stays_open_ends_the_trouble() -> None:
+    """Its next bookmark would do so as well, a minute later."""
+    client: Any = Unwatchable(ServerError(status=500, reason="InternalError"), times=3)
+    virtual = VirtualClock()
+    informer = Informer(client, PODS, clock=virtual)
+    async with running(informer):
+        while client.watches <= 3:
+            await virtual.advance(0.1)
+        assert informer.failure is not None
+        await virtual.advance(1.1)
+        assert informer.failure is None

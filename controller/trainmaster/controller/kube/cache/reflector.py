@@ -17,6 +17,7 @@ Guarantees:
   stream, takes a snapshot again, at once unless that was so a short while ago, and first at the last version;
   everything else does so after a wait. No answer ends this loop.
 - R-27: failures back off until a watch makes progress; they are logged once for each change of state, not for each try.
+  A quiet watch that stays open is the end of one, too.
 - E-7: a kind that the server does not serve is tried every ten seconds.
 
 Calls go one way: the reflector calls its store, which is the informer, from one task only and in the order of the
@@ -285,7 +286,11 @@ class Reflector:
         try:
             async with self._watch(version) as stream:
                 self._accepted = True
-                await self._follow(aiter(stream))
+                opened = self._clock.call_at(self._clock.monotonic() + _SHORT_WATCH, self._recovered)
+                try:
+                    await self._follow(aiter(stream))
+                finally:
+                    opened.cancel()
         except KubeError as error:
             await self._watch_failed(error)
             if not (self._accepted and isinstance(error, TransportError)):
