@@ -196,6 +196,17 @@ class World(FakeCluster):
             reconciled += 1
         return reconciled
 
+    async def watch(self, seconds: float) -> None:
+        """Let time pass, second by second, with the monitor and the reconciler at work."""
+        for _ in range(round(seconds)):
+            while (key := self.monitor_queue.take()) is not None:
+                due = await self.monitor.look(key)
+                if due is not None:
+                    self.monitor_queue.add_after(key, due)
+                self.monitor_queue.done(key)
+            await self.work()
+            self.clock.step(1)
+
     # What others do
 
     def put(self, *objects: JsonObject) -> None:

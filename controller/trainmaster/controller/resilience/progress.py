@@ -100,6 +100,7 @@ class Attempt:
         limits = [self._within, self._start, *(limit for each in self.rules for limit in each.limits)]
         shortest = min((each for each in limits if each is not None), default=4 * USUAL)
         self._interval = min(max(shortest / 4, SHORTEST), LONGEST)
+        self._wanted = 0
         self._begun: datetime | None = None
         self._running_since: datetime | None = None
         self._writer: Member | None = None
@@ -129,11 +130,11 @@ class Attempt:
                 if self._world is None and member.number is not None:
                     containers = pod["spec"]["containers"]
                     trains = next(each for each in containers if each["name"] == member.container)
-                    self._world = asked_for(trains, _wanted(jobset, NODE))
+                    self._world = asked_for(trains, _pods_of(jobset, NODE))
         self.members = sorted(members, key=lambda each: each.order)
         self._begun = self._begun or min(created, default=None)
-        is_whole = len(members) >= _wanted(jobset, NODE) + _wanted(jobset, LAUNCHER)
-        if members and is_whole and self._running_since is None and not any(each.waits for each in members):
+        self._wanted = _pods_of(jobset, NODE) + _pods_of(jobset, LAUNCHER)
+        if len(members) >= self._wanted > 0 and self._running_since is None and not any(each.waits for each in members):
             self._running_since = max((each.started for each in members if each.started), default=now)
 
     def take_report(self, trainjob: JsonObject, now: datetime) -> None:
@@ -289,7 +290,9 @@ class Attempt:
             text = f"not all pods ran {progress.start} after the first of them was created"
         else:
             text = f"no progress within {progress.start or progress.within} after its start"
-        told = standing(self.members, now, since=at)
+        missing = f"; {self._wanted - len(self.members)} pods do not exist" if len(self.members) < self._wanted else ""
+        there = self.members if self.all_run else [each for each in self.members if each.waits]
+        told = f"{standing(there, now, since=at)}{missing}".removeprefix("; ")
         self._find(NO_PROGRESS_REASON, NO_PROGRESS_REASON, f"{text}: {told}", progress.action)
 
 
@@ -300,7 +303,7 @@ _TEXTS: Final = {
 }
 
 
-def _wanted(jobset: JsonObject, name: str) -> int:
+def _pods_of(jobset: JsonObject, name: str) -> int:
     """Return how many pods the ReplicatedJob of that name has."""
     for each in (jobset.get("spec") or {}).get("replicatedJobs") or ():
         if each["name"] == name:
