@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 from support.failing_pods import container_status, pod
 from support.objects import runtime_object, trainjob_object
 from support.series import series
-from support.world import KEY, World
+from support.world import JOBSET_COMPLETED, KEY, World
 
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -60,17 +61,17 @@ class Training:
             self.world.show_pod(made)
         await self.world.reconcile()
 
-    def write(self, rank: int, line: str) -> None:
+    def write(self, rank: int, line: str, *, behind: int = 0) -> None:
         log = self.world.logs.setdefault(f"demo-node-0-{rank}-abcde", [])
         assert isinstance(log, list)
-        log.append(f"{self.world.clock.now():%Y-%m-%dT%H:%M:%S}.000000000Z {line}")
+        log.append(f"{self.world.clock.now() - timedelta(seconds=behind):%Y-%m-%dT%H:%M:%S}.000000000Z {line}")
 
     def refuse(self, rank: int, error: KubeError) -> None:
         self.world.logs[f"demo-node-0-{rank}-abcde"] = error
 
     def report(self, **fields: Any) -> None:
         status = self.world.find("TrainJob").get("status") or {}
-        self.world.change("TrainJob", status={**status, "trainerStatus": {"lastUpdatedTime": self.now, **fields}})
+        self.world.change("TrainJob", status={**status, "trainerStatus": {"lastUpdatedTime": self.now} | fields})
 
     async def train(self, seconds: int, source: str = "", every: int = 5) -> None:
         """Train for a while, and tell of it so often."""
@@ -150,10 +151,23 @@ async def test_a_job_that_goes_on_costs_a_read_in_each_interval_and_its_numbers_
     assert len({each.split()[1] for each in training.reads}) == 1
     shown = [each for each in series("trainmaster_log_rule_number") if each.labels["trainjob"] == "demo"]
     assert [(each.labels["rule"], each.value > 70) for each in shown] == [("step", True)]
-    training.world.remove("TrainJob")
-    await training.world.watch(1)
+    training.world.change("JobSet", status=JOBSET_COMPLETED)
+    await training.world.watch(60)
     assert not [each for each in series("trainmaster_log_rule_number") if each.labels["trainjob"] == "demo"]
     assert not training.world.monitor._watched
+
+
+async def test_clocks_of_nodes_may_be_behind() -> None:
+    training = await started({"progress": {"within": "40s"}})
+    for number in range(100):
+        training.write(0, "goes on", behind=600)
+        if number > 50:
+            at = time_text(training.world.clock.now() - timedelta(seconds=600))
+            training.report(progressPercentage=number, lastUpdatedTime=at)
+        await training.world.watch(1)
+    assert not training.is_replaced
+    await training.train(50, "lines")
+    assert training.is_replaced
 
 
 async def test_what_is_reported_costs_no_read() -> None:
@@ -257,9 +271,9 @@ async def test_a_manager_that_was_away_finds_what_stands_still_and_nothing_else(
     """Its logs are longer than what is read at once."""
     rule = {"name": "r", "pattern": "begins", "within": "1m", "action": "Fail"}
     training = await started({"progress": {"within": "60s", "start": "10s"}, "logs": [rule]}, nodes=1)
-    training.write(0, "begins")
-    for _ in range(LARGEST_PART // 1000):
-        training.write(0, "x" * 1000)
+    for line in ("x" * 1000, "begins", "y" * 1000):
+        for _ in range(1 if line == "begins" else LARGEST_PART // 1000):
+            training.write(0, line)
     training.world.clock.step(2000)
     if not stands:
         training.write(0, "step 9")

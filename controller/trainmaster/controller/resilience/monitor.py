@@ -197,7 +197,8 @@ class Monitor:
                 note = f"its resilience policy cannot be followed: {error}"
                 self._recorder.event(trainjob, type="Warning", reason="LogsDenied", action=_ACTION, note=note)
         watched.is_denied = isinstance(part, LogUnread) and part.is_forbidden
-        attempt.take_log(member, part, asked_at, self._clock.now())
+        for _ in attempt.take_log(member, part, asked_at, self._clock.now()):
+            await self._clock.sleep(0)
         for rule in attempt.rules:
             if rule.number is not None:
                 show_number(metadata["namespace"], metadata["name"], rule.rule.name, rule.number)

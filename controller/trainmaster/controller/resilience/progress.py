@@ -41,6 +41,9 @@ SHORTEST, LONGEST, USUAL = timedelta(seconds=5), timedelta(seconds=60), timedelt
 BETWEEN: Final = timedelta(seconds=1)
 """Between two reads once a deadline has passed."""
 
+TURN: Final = 200
+"""Lines that are looked at in a row: 16 rules take some 6 ms for them."""
+
 MOST_ASKED: Final = 16
 """Nodes whose logs are read for a message alone."""
 
@@ -105,7 +108,9 @@ class Attempt:
         self._running_since: datetime | None = None
         self._writer: Member | None = None
         self._asked_at: datetime | None = None
-        self._reported = ""
+        self._reported: tuple[str, datetime] | None = None
+        """The time in the last report, and when that was looked at last."""
+
         self._world: World | None = None
         self._seeks_world = policy.world_size in (VERIFY, WARN)
         self._told: set[str] = set()
@@ -139,14 +144,17 @@ class Attempt:
 
     def take_report(self, trainjob: JsonObject, now: datetime) -> None:
         """Take note of what the training has reported last."""
+        if self._begun is None:
+            return
         report = mapping(mapping(trainjob.get("status")).get("trainerStatus"))
-        reported = str(report.get("lastUpdatedTime") or "")
+        reported, (before, looked_at) = str(report.get("lastUpdatedTime") or ""), self._reported or ("", None)
+        self._reported = reported, now
         at = parse_time(reported)
-        if at is None or reported == self._reported or self._begun is None or at < self._begun:
+        if at is None or reported == before or (looked_at is None and at < self._begun):
             return  # nothing new, or of another attempt
-        self._reported = reported
         if report.keys() - {"lastUpdatedTime", "worldSize"}:
-            self._note_progress(Source.REPORTS, min(at, now))
+            # It came since the last look, whatever the clock of its node says.
+            self._note_progress(Source.REPORTS, min(max(at, looked_at or at), now))
         if isinstance(size := report.get("worldSize"), int):
             self._take_world(size, "the training")
 
@@ -175,14 +183,16 @@ class Attempt:
         """Return how many lines of a log are enough."""
         return (TAIL if member.is_behind else None) if self.is_scanned(member, now) else 1
 
-    def take_log(self, member: Member, part: LogPart | LogUnread, asked_at: datetime, now: datetime) -> None:
-        """Take note of what a read has brought."""
+    def take_log(self, member: Member, part: LogPart | LogUnread, asked_at: datetime, now: datetime) -> Iterator[None]:
+        """Take note of what a read has brought; yields after some lines each, since there may be many."""
         self._asked_at = member.asked_at = asked_at
         if isinstance(part, LogUnread):
             member.error = str(part)
             return
         is_scanned = self.is_scanned(member, asked_at)
-        for at, line in member.take(part, asked_at, now, is_scanned=is_scanned):
+        for number, (at, line) in enumerate(member.take(part, asked_at, now, is_scanned=is_scanned)):
+            if number % TURN == TURN - 1:
+                yield
             self._note_progress(Source.LINES, at, member)
             if is_scanned:
                 self._take_line(member, line, at)
@@ -269,7 +279,8 @@ class Attempt:
         is_read = all(each.asked_at is not None and each.asked_at >= at for each in members)
         if self.source is not Source.REPORTS:
             # By a log that could not be read nothing stands still, least of all by that of who wrote last.
-            counts = [self._writer] if self._writer in self.members else members
+            others = self.members[:1] if self.source is Source.NUMBERS else members
+            counts = [self._writer] if self._writer in self.members else others
             is_read &= any(each.is_read_since(at) for each in counts)
         return _Deadline(at, members, is_read, miss)
 
