@@ -252,10 +252,10 @@ class Caches:
     def index_pods(self, name: str, function: IndexFunc) -> StoreReader:
         """Index the pods that plugins watch; return them, which are none if no plugin does."""
         informers = self._by_kind.get(("v1", "Pod"), ())
-        store = self.stores()["v1", "Pod"][1] if informers else Store()
-        for each in [informer.store for _, informer in informers] or [store]:
-            each.add_indexer(name, function)
-        return store
+        nothing = Store()
+        for store in [informer.store for _, informer in informers] or [nothing]:
+            store.add_indexer(name, function)
+        return self.stores()["v1", "Pod"][1] if informers else nothing
 
     def enqueue_all(self) -> None:
         """Have all TrainJobs reconciled again, after everything else: something that concerns them all has changed."""
