@@ -38,7 +38,7 @@ class Training:
     def now(self) -> str:
         return time_text(self.world.clock.now())
 
-    async def start(self, *, pending: int | None = None, attempt: int = 0) -> None:
+    async def start(self, *, pending: int | None = None, attempt: int = 0, suffix: str = "abcde") -> None:
         """Have the JobSet make its pods."""
         await self.world.reconcile()
         counts = {"name": "node", "ready": 1, "active": 1}
@@ -54,6 +54,7 @@ class Training:
                 phase="Pending" if waits else "Running",
                 jobset_uid=self.uid,
                 attempt=attempt,
+                suffix=suffix,
             )
             made["metadata"]["labels"] |= template["metadata"]["labels"]
             made["metadata"]["creationTimestamp"] = self.now
@@ -352,6 +353,19 @@ async def test_an_attempt_begins_anew() -> None:
     assert not training.is_replaced
     assert len([each for each in training.world.events if "train, as" in each]) == 1
     await training.train(50)
+    assert training.is_replaced
+
+
+async def test_a_pod_in_the_place_of_the_only_one_begins_anew() -> None:
+    training = await started({"progress": {"within": "40s"}}, nodes=1)
+    training.write(0, "hello")
+    await training.train(35)
+    [old] = training.world.watched_pods.each()
+    training.world.show_pod(old, is_gone=True)
+    await training.start(suffix="other")
+    await training.train(35)
+    assert not training.is_replaced
+    await training.train(15)
     assert training.is_replaced
 
 

@@ -134,7 +134,7 @@ class Monitor:
         """Look at a job: at its pods, its report, and a log if one is due.
 
         Returns:
-            The seconds until something else is due; None: nothing is.
+            The seconds until it is to be looked at again; None: it is not followed.
         """
         watched = self._watched.get(key)
         if watched is None or (objects := self._objects(key, watched)) is None:
@@ -176,7 +176,7 @@ class Monitor:
         pods = [each for each in self._pods.by_index(JOB_INDEX, key) if _attempt_of(each) == watched.id]
         before = {each.uid for each in watched.attempt.members}
         if before and before.isdisjoint(each["metadata"]["uid"] for each in pods):
-            watched.attempt = Attempt(watched.built.policy)  # it was suspended meanwhile
+            watched.attempt = Attempt(watched.built.policy)  # others took their places: it begins anew
         watched.attempt.see_pods(pods, jobset, self._clock.now())
 
     async def _read(self, trainjob: JsonObject, watched: _Watched, member: Member) -> None:
