@@ -21,7 +21,17 @@ from trainmaster.controller.explain.state import State
 from trainmaster.controller.job_metrics import jobs_by_state
 from trainmaster.controller.job_metrics.job_state import REASONS
 from trainmaster.controller.job_metrics.trainjob_facts import EXIT_CLASSES, WITH_EXIT_CLASS
-from trainmaster.metrics import cache, certificates, controller, plugins, queue, rest_client, statusserver, trainjobs
+from trainmaster.metrics import (
+    cache,
+    certificates,
+    controller,
+    plugins,
+    queue,
+    resilience,
+    rest_client,
+    statusserver,
+    trainjobs,
+)
 from trainmaster.metrics.families import Family, families
 from trainmaster.runtime.framework.signatures import PHASES
 
@@ -88,6 +98,10 @@ LABELS: Final = (
         f"{' and '.join(f'`{each}`' for each in sorted(WITH_EXIT_CLASS))}",
         EXIT_CLASSES,
     ),
+    Label("trainmaster_log_", "result", "`cut`: more was there than is read at once", get_args(resilience.ReadResult)),
+    Label("trainmaster_log_rule_", "trainjob_namespace", "The namespace of the TrainJob", most="namespaces"),
+    Label("trainmaster_log_rule_", "trainjob", "Its name", most="TrainJobs"),
+    Label("trainmaster_log_rule_", "rule", "The name of the rule", most="rules"),
     Label("training_operator_", "job_namespace", "The namespace of the job", most="namespaces"),
     Label("training_operator_", "framework", "The kind of the job, for instance `pytorch`", most="kinds"),
     Label("trainmaster_v1_", "framework", "The same", most="kinds"),
@@ -143,6 +157,7 @@ LABELS: Final = (
 
 TOGETHER: Final[Mapping[frozenset[str], int]] = {
     frozenset({"state", "reason"}): sum(map(len, REASONS.values())),
+    frozenset({"trainjob_namespace", "trainjob", "rule"}): resilience.MOST_NUMBERS,
     frozenset({"cause", "exit_class"}): len(Cause) + len(WITH_EXIT_CLASS) * (len(EXIT_CLASSES) - 1),
 }
 """Labels of which not every combination occurs, with how many do."""
@@ -157,6 +172,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
     "Webhooks and certificates": ("controller_runtime_webhook_", "controller_runtime_conversion_", "certwatcher_",
                                   "trainmaster_certificate_", "trainmaster_webhook_configuration_"),
     "Reports of progress": ("trainmaster_progress_",),
+    "Resilience policies": ("trainmaster_log_",),
     "History": ("trainmaster_history_",),
     "The process": ("trainmaster_config_", "trainmaster_event_loop_", "trainmaster_asyncio_", "trainmaster_tracing_",
                     "trainmaster_gc_", "process_", "python_"),

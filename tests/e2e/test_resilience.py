@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -59,6 +60,20 @@ if rank == "0":
     barrier()
 raise ValueError("my loss is NaN")
 """
+TRAINS_IN_STEP = """
+for step in range(60):
+    (place / f"{attempt}-{step}-{rank}").touch()
+    while not (place / f"{attempt}-{step}-{1 - int(rank)}").exists():
+        time.sleep(0.01)
+    print("step", step, flush=True)
+    if attempt == 0 and step == 30 and rank == "1":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(0.1)
+"""
+WRITES = """
+print({line!r}, flush=True)
+barrier()
+"""
 
 
 def ends(how: str = "raise ValueError('my loss is NaN')", *, times: int = 99, pause: int = 0) -> str:
@@ -74,6 +89,12 @@ JOBS: dict[str, tuple[str, JsonObject]] = {
     "deleted": (LOSES_ITS_PEER, {"maxRestarts": 0}),
     "fail-code": (ends("os._exit(2)"), {"maxRestarts": 5, "exitCodes": {"fail": [2]}}),
     "retry-code": (ends("os._exit(75)", times=2), {"maxRestarts": 0, "exitCodes": {"retry": [75]}}),
+    "hangs": (TRAINS_IN_STEP, {"maxRestarts": 1, "gracePeriod": "1s", "progress": {"within": "15s"}}),
+    "is-nan": (
+        WRITES.format(line="step 3 loss: nan"),
+        {"maxRestarts": 1, "logs": [{"name": "loss-is-nan", "pattern": "loss[ =:]+nan", "action": "Fail"}]},
+    ),
+    "alone": (WRITES.format(line="  global_world_sizes=[1]"), {"worldSize": "Verify"}),
     "window": (ends(times=2, pause=4), {"maxRestarts": 1, "restartWindow": "3s"}),
 }
 
@@ -179,6 +200,31 @@ async def test_exit_codes_say_whether_the_job_goes_on(mine: Team) -> None:
     assert told(ledger) == [(0, "Failed", True)]
     _, ledger = await ended(mine, "retry-code", "Complete")
     assert told(ledger) == [(0, "Retry", False), (1, "Retry", False)]
+
+
+async def test_a_rank_that_hangs_is_named_and_the_job_is_restarted(mine: Team) -> None:
+    _, ledger = await ended(mine, "hangs", "Complete")
+    assert told(ledger) == [(0, "NoProgress", True)]
+    found = re.fullmatch(r"no progress for (\d+) s, by what its nodes write: (.*)", ledger["attempts"][0]["message"])
+    assert found is not None
+    assert 15 <= int(found[1]) <= 25
+    assert found[2].startswith(("nodes 0 and 1 wrote last", "nodes 1 and 0 wrote last", "node 1 wrote last"))
+    assert "no progress for" in (await mine.cli("explain", "hangs")).out
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "message"),
+    [
+        ("is-nan", "LogRuleBroken", 'log rule loss-is-nan: node 0 wrote what must not appear: "step 3 loss: nan"'),
+        ("alone", "WorldSizeMismatch", "1 process of 2 nodes with 1 process each train, as torchrun says"),
+    ],
+)
+async def test_a_training_that_is_of_no_use_fails_at_once(mine: Team, name: str, reason: str, message: str) -> None:
+    condition, ledger = await ended(mine, name, "Failed")
+    assert (condition["reason"], condition["message"]) == (reason, message)
+    assert told(ledger) == [(0, reason, True)]
+    assert await row(mine, name) == ["Failed", reason, "2", "0"]
+    assert message in (await mine.cli("explain", name)).out
 
 
 async def test_only_restarts_within_the_window_count(mine: Team) -> None:

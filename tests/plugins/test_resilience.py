@@ -223,9 +223,6 @@ LATER = "is checked, but has no effect in this version"
     [
         ({"maxRestarts": 0}, {"failurePolicy": OWN}, "maxRestarts: has no effect: spec.template.spec.failurePolicy of"),
         ({"restartWindow": "1h"}, {}, "restartWindow: has no effect without maxRestarts"),
-        ({"progress": {"within": "5m"}}, {}, f"progress: {LATER}"),
-        ({"logs": [{"name": "a", "pattern": "a", "action": "Restart"}]}, {}, f"logs: {LATER}"),
-        ({"worldSize": "Verify"}, {}, f"worldSize: {LATER}"),
         ({"nodes": {"lostAfter": "5m"}}, {}, f"nodes.lostAfter: {LATER}"),
     ],
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, cast
 
 from support.fakecluster import FakeCluster
@@ -34,6 +34,7 @@ from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
 from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.status import only_counters
+from trainmaster.controller.resilience.monitor import JOB_INDEX, Monitor, job_of
 from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.controller.resources import (
     CLUSTER_TRAINING_RUNTIMES,
@@ -88,6 +89,11 @@ class World(FakeCluster):
         self.refusal: KubeError | None = None
         """What the server answers to each apply, if it refuses."""
 
+        self.watched_pods = Store()
+        self.watched_pods.add_indexer(JOB_INDEX, job_of)
+        self.logs: dict[str, list[str] | KubeError] = {}
+        """What pods have written, each line with its time, or what the server answers to whoever reads that."""
+
         self._guarded = guard is not None
         self.queue = WorkQueue(clock=self.clock)
         self.restart()
@@ -105,7 +111,17 @@ class World(FakeCluster):
             clock=self.clock,
         )
         stores = {kind: (self.resources[kind], store) for kind, store in self.stores.items()}
-        self.resilience = Resilience(self.clock, self.trainjobs)
+        self.monitor_queue = WorkQueue(clock=self.clock)
+        self.monitor = Monitor(
+            cast("KubeClient", self),
+            self.monitor_queue,
+            trainjobs=self.trainjobs,
+            jobsets=self.stores[JOBSETS.api_version, JOBSETS.kind],
+            pods=self.watched_pods,
+            recorder=cast("EventRecorder", self),
+            clock=self.clock,
+        )
+        self.resilience = Resilience(self.clock, self.trainjobs, self.monitor)
         self.decider = TrainJobDecider(
             api_reader=self,
             trainjobs=self.trainjobs,
@@ -132,6 +148,7 @@ class World(FakeCluster):
             is_quiet=True,
         )
         self.diagnosis.on_finding = lambda key: self.reconciler.echoes.add(key, None, priority=CHANGE_PRIORITY)
+        self.monitor.on_violation = self.diagnosis.on_finding
 
     def close(self) -> None:
         """End the threads of plugins, if there were any."""
@@ -179,6 +196,17 @@ class World(FakeCluster):
             reconciled += 1
         return reconciled
 
+    async def watch(self, seconds: float) -> None:
+        """Let time pass, second by second, with the monitor and the reconciler at work."""
+        for _ in range(round(seconds)):
+            while (key := self.monitor_queue.take()) is not None:
+                due = await self.monitor.look(key)
+                if due is not None:
+                    self.monitor_queue.add_after(key, due)
+                self.monitor_queue.done(key)
+            await self.work()
+            self.clock.step(1)
+
     # What others do
 
     def put(self, *objects: JsonObject) -> None:
@@ -217,6 +245,10 @@ class World(FakeCluster):
             Delta(object_key(pod), record, None, old=pod) if is_gone else Delta(object_key(pod), None, record, new=pod)
         )
         change.initial = initial
+        if is_gone:
+            self.watched_pods.delete(object_key(pod))
+        else:
+            self.watched_pods.put(copy_tree(pod))
         self.resilience.attempts.on_pod_event(change)
 
     def show_as(self, key: str, kind: str) -> JsonObject:
@@ -271,6 +303,23 @@ class World(FakeCluster):
         if self.unreadable_events is not None:
             raise self.unreadable_events
         return {"items": copy_tree(self.cluster_events)}
+
+    @asynccontextmanager
+    async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open the log of a pod, as far as its parameters are honoured that tests need."""
+        pod = path.split("/")[-2]
+        self.requests.append(f"log {pod} {' '.join(f'{name}={params[name]}' for name in sorted(params))}")
+        log = self.logs.get(pod, [])
+        if isinstance(log, KubeError):
+            raise log
+        lines = [line for line in log if line[:19] >= params.get("sinceTime", "")[:19]]
+        lines = lines[-int(params["tailLines"]) :] if "tailLines" in params else lines
+        content = "".join(f"{line}\n" for line in lines).encode()[: int(params["limitBytes"])]
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield content
+
+        yield chunks()
 
     def _ask(self, request: str) -> None:
         super()._ask(request)

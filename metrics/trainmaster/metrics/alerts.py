@@ -55,7 +55,8 @@ _V1_FAILED: Final = _HOUR.count(COUNTERS["failed"], "framework")
 _V1_SUCCESSFUL: Final = _HOUR.count(COUNTERS["successful"], "framework")
 
 _OF_THE_PROGRAM: Final = (
-    "ContainerFailed|OutOfMemory|DeadlineExceeded|BackoffLimitExceeded|Refused|RuntimeMissing|WorldSizeMismatch|Unknown"
+    "ContainerFailed|OutOfMemory|DeadlineExceeded|BackoffLimitExceeded|Refused|RuntimeMissing|WorldSizeMismatch"
+    "|NoProgress|LogRuleBroken|Unknown"
 )
 """Causes that are the matter of each job's owner, as a rule."""
 

@@ -99,15 +99,8 @@ def policy_problems(policy: ResiliencePolicy, path: str) -> Iterator[FieldError 
                 yield FieldError(f"{path}.exitCodes", "must be between 1 and 255: 0 is no failure", value=code)
         for code in sorted({*codes.fail} & {*codes.retry}):
             yield FieldError(f"{path}.exitCodes.retry", "is in fail as well: remove it from one of them", value=code)
-    nodes = policy.nodes
-    for field, value in (
-        ("nodes.lostAfter", nodes.lost_after if nodes else None),
-        ("progress", policy.progress),
-        ("logs", policy.logs),
-        ("worldSize", policy.world_size),
-    ):
-        if value:
-            yield FieldWarning(f"{path}.{field}", "is checked, but has no effect in this version")
+    if policy.nodes is not None and policy.nodes.lost_after:
+        yield FieldWarning(f"{path}.nodes.lostAfter", "is checked, but has no effect in this version")
     names = set[str]()
     for position, rule in enumerate(policy.logs or ()):
         if rule.name in names:

@@ -20,8 +20,10 @@ def has_failed(message: str) -> JsonObject:
 
 
 FAILED = has_failed("PyTorchJob demo is failed because 1 Worker replica(s) failed.")
-OF_TRAINJOBS = frozenset({Cause.RUNTIME_MISSING, Cause.JOBSET_CONTROLLER_ABSENT})
-"""Jobs of kubeflow.org/v1 have neither runtimes nor JobSets."""
+OF_TRAINJOBS = frozenset(
+    {Cause.RUNTIME_MISSING, Cause.JOBSET_CONTROLLER_ABSENT, Cause.NO_PROGRESS, Cause.LOG_RULE_BROKEN}
+)
+"""Jobs of kubeflow.org/v1 have neither runtimes nor JobSets, nor a resilience policy."""
 
 
 def failing(code: int = 1, said: str = "", reason: str = "Error") -> JsonObject:

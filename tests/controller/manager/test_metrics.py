@@ -31,6 +31,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.manager import controllers
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.reconciling.controller import Controller
+from trainmaster.controller.resilience import monitor
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.devcluster.listener import free_port
 from trainmaster.metrics.trainjobs import TrainJobsMetrics
@@ -186,6 +187,7 @@ async def test_the_configuration_sets_the_number_of_workers(monkeypatch: pytest.
     assert workers == {
         "trainjob_controller": 3,
         "trainjob_diagnosis": WORKERS,
+        "trainjob_monitor": monitor.WORKERS,
         "trainingruntime_controller": controllers.RUNTIME_WORKERS,
         "clustertrainingruntime_controller": 2,
     }

@@ -48,6 +48,8 @@ class Cause(StrEnum):
     RENDEZVOUS_TIMEOUT = "RendezvousTimeout"
     COLLECTIVE_TIMEOUT = "CollectiveTimeout"
     WORLD_SIZE_MISMATCH = "WorldSizeMismatch"
+    NO_PROGRESS = "NoProgress"
+    LOG_RULE_BROKEN = "LogRuleBroken"
     SIDECAR_RUNNING = "SidecarRunning"
     JOBSET_CONTROLLER_ABSENT = "JobSetControllerAbsent"
     MANAGER_ABSENT = "ManagerAbsent"
@@ -188,9 +190,19 @@ TEXTS: Final[Mapping[Cause, CauseText]] = {
         ("see which rank did not take part: trainmaster logs JOB --all",),
     ),
     Cause.WORLD_SIZE_MISMATCH: CauseText(
-        "the ranks disagree on how many they are",
+        "the ranks disagree on how many they are, or fewer train than were asked for",
         _ANY,
         ("let nothing but the runtime set the number of nodes and processes",),
+    ),
+    Cause.NO_PROGRESS: CauseText(
+        "it stood still for longer than its resilience policy allows",
+        _FAILED,
+        ("if it hangs again, see where its processes are: trainmaster stack JOB",),
+    ),
+    Cause.LOG_RULE_BROKEN: CauseText(
+        "its log broke a rule of its resilience policy",
+        _FAILED,
+        ("see what the program wrote before that: trainmaster logs JOB",),
     ),
     Cause.SIDECAR_RUNNING: CauseText(
         "the container that trains has ended, and another one of its pod goes on",

@@ -23,9 +23,12 @@ from trainmaster.controller.explain.cause import Cause
 from trainmaster.runtime.api.constants import (
     DEADLINE_EXCEEDED_REASON,
     FAILED,
+    LOG_RULE_BROKEN_REASON,
     MAX_RESTARTS_EXCEEDED_REASON,
+    NO_PROGRESS_REASON,
     RUNTIME_NOT_SUPPORTED_REASON,
     SUSPENDED,
+    WORLD_SIZE_MISMATCH_REASON,
 )
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -34,9 +37,17 @@ REACHED_MAX_RESTARTS: Final = "ReachedMaxRestarts"
 
 _EXIT_CODE: Final = re.compile(r"\bwith exit code (\d+)\b")
 _NAMES: Final = frozenset(Cause)
+OF_POLICY: Final[Mapping[str, Cause]] = {
+    NO_PROGRESS_REASON: Cause.NO_PROGRESS,
+    LOG_RULE_BROKEN_REASON: Cause.LOG_RULE_BROKEN,
+    WORLD_SIZE_MISMATCH_REASON: Cause.WORLD_SIZE_MISMATCH,
+}
+"""How a resilience policy is broken."""
+
 _BY_REASON: Final[Mapping[str, Mapping[str, Cause]]] = {
     FAILED: {
         DEADLINE_EXCEEDED_REASON: Cause.DEADLINE_EXCEEDED,
+        **OF_POLICY,
         RUNTIME_NOT_SUPPORTED_REASON: Cause.RUNTIME_MISSING,
     },
     BLOCKED: {

@@ -24,7 +24,7 @@ from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
 from trainmaster.controller.kube.cache.listwatch import ListWatcher
 from trainmaster.controller.kube.cache.outages import Outages
-from trainmaster.controller.kube.cache.store import Store, StoreReader, split_key
+from trainmaster.controller.kube.cache.store import IndexFunc, Store, StoreReader, split_key
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
@@ -248,6 +248,14 @@ class Caches:
         """Have each change of the pods that plugins watch told."""
         for _, informer in self._by_kind.get(("v1", "Pod"), ()):
             informer.add_event_handler(handler)
+
+    def index_pods(self, name: str, function: IndexFunc) -> StoreReader:
+        """Index the pods that plugins watch; return them, which are none if no plugin does."""
+        informers = self._by_kind.get(("v1", "Pod"), ())
+        nothing = Store()
+        for store in [informer.store for _, informer in informers] or [nothing]:
+            store.add_indexer(name, function)
+        return self.stores()["v1", "Pod"][1] if informers else nothing
 
     def enqueue_all(self) -> None:
         """Have all TrainJobs reconciled again, after everything else: something that concerns them all has changed."""

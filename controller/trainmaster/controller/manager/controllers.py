@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,13 @@ from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, WorkQue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.controller import Controller, ReconcileTracer
-from trainmaster.controller.reconciling.outcomes import DONE, Outcome, RequeueAfter
+from trainmaster.controller.reconciling.outcomes import DONE, Outcome, Reconcile, RequeueAfter
 from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
 from trainmaster.controller.reconciling.trainjobs.status import only_counters
+from trainmaster.controller.resilience import monitor as monitoring
+from trainmaster.controller.resilience.monitor import JOB_INDEX, Monitor, job_of
 from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINJOBS
 from trainmaster.metrics.queue import WorkQueueMetrics
@@ -71,7 +73,17 @@ def make_controllers(
     diagnosis = Diagnosis(
         client, diagnosis_queue, trainjobs=caches.trainjobs.store, jobsets=jobsets, recorder=recorder, clock=clock
     )
-    resilience = Resilience(clock, caches.trainjobs.store)
+    monitor_queue = queue_of("trainjob_monitor", caches.trainjobs.store)
+    monitor = Monitor(
+        client,
+        monitor_queue,
+        trainjobs=caches.trainjobs.store,
+        jobsets=jobsets,
+        pods=caches.index_pods(JOB_INDEX, job_of),
+        recorder=recorder,
+        clock=clock,
+    )
+    resilience = Resilience(clock, caches.trainjobs.store, monitor)
     caches.add_pod_handler(resilience.attempts.on_pod_event)
     decider = TrainJobDecider(
         api_reader=client,
@@ -99,7 +111,11 @@ def make_controllers(
         only_counters=only_counters,
         is_quiet=True,
     )
-    diagnosis.on_finding = lambda key: trainjobs.echoes.add(key, None, priority=CHANGE_PRIORITY)
+
+    def reconcile_again(key: str) -> None:
+        trainjobs.echoes.add(key, None, priority=CHANGE_PRIORITY)
+
+    diagnosis.on_finding = monitor.on_violation = reconcile_again
 
     def delay_of(keys: Sequence[str], change: Delta) -> float:
         return trainjobs.seconds_to_counters(keys[0]) if decider.may_wait(keys, change) else 0.0
@@ -111,18 +127,17 @@ def make_controllers(
         trainjobs.on_start()
         observer.lead()
 
-    async def diagnose(key: str) -> Outcome:
-        due = await diagnosis.read(key)
-        return DONE if due is None else RequeueAfter(due)
-
     controllers = [
         Controller(
             "trainjob_diagnosis",
-            diagnose,
+            _until_due(diagnosis.read),
             diagnosis_queue,
             workers=WORKERS,
             on_start=diagnosis.on_start,
             clock=clock,
+        ),
+        Controller(
+            "trainjob_monitor", _until_due(monitor.look), monitor_queue, workers=monitoring.WORKERS, clock=clock
         ),
         Controller(
             "trainjob_controller",
@@ -152,3 +167,13 @@ def make_controllers(
             )
         )
     return controllers
+
+
+def _until_due(look: Callable[[str], Awaitable[float | None]]) -> Reconcile:
+    """Make a reconcile of what returns the seconds until it is to be called again."""
+
+    async def reconcile(key: str) -> Outcome:
+        due = await look(key)
+        return DONE if due is None else RequeueAfter(due)
+
+    return reconcile

@@ -2,5 +2,7 @@
 
 - `attempts`: what the pods of each attempt told, which are watched;
 - `resilience`: where the decider of TrainJobs asks;
+- `monitor`: a controller that follows what they train, for policies that ask for it; it reads logs by `log_reader`, and
+  `progress` says what follows, with `log_rules`, `world` and `standing` (all four pure);
 - `ledger`: how each attempt ended, what is charged, which nodes are avoided, and what is done about it (pure).
 """

@@ -6,10 +6,11 @@ told, and that one counts. It outlives the JobSet. What the JobSet cannot do is 
 
 - it gave up although the ledger has restarts left, within their window;
 - a node has failed the job so often that it is avoided from now on;
-- the training stands still, or has broken a rule about its log: what is a `Violation`, none of which is found yet.
+- the training stands still, or has broken a rule about its log (`Violation`, which the monitor finds).
 
 Where the server does not keep the ledger, as with the definitions of the original, the policy of the JobSet holds
-alone. Where the runtime says itself what follows a failure, attempts are written down, and nothing more.
+alone, but for violations that fail the job. Where the runtime says itself what follows a failure, attempts are written
+down, and nothing more.
 """
 
 from __future__ import annotations
@@ -134,7 +135,9 @@ def judge(
         _write_down(verdict, built, jobset, facts, has_failed=False, waited=PATIENCE, now=now)
         return verdict
     if not stored:
-        # Nothing is decided by a ledger that is not kept.
+        # Nothing is decided by a ledger that is not kept, but what needs none.
+        if violation is not None and violation.action == FAIL and not has_failed:
+            verdict.failure, verdict.is_end = (violation.reason, violation.message), True
         verdict.hides_end = has_failed and waited < PATIENCE
         verdict.due = PATIENCE - waited if verdict.hides_end else None
         return verdict

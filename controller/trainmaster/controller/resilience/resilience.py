@@ -7,6 +7,7 @@ from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.resilience.attempts import AttemptObserver
 from trainmaster.controller.resilience.ledger import Verdict, judge
+from trainmaster.controller.resilience.monitor import Monitor
 from trainmaster.runtime.api.constants import JOBSET_FAILED, RESILIENCE_ANNOTATION
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resilience import built_policy
@@ -18,10 +19,12 @@ class Resilience:
     Args:
         clock: The time.
         trainjobs: The cache of TrainJobs.
+        monitor: Follows what they train.
     """
 
-    def __init__(self, clock: Clock, trainjobs: StoreReader) -> None:
+    def __init__(self, clock: Clock, trainjobs: StoreReader, monitor: Monitor) -> None:
         self._clock = clock
+        self._monitor = monitor
         self.attempts = AttemptObserver(clock, trainjobs)
         """What pods told; events of them go there."""
 
@@ -45,6 +48,7 @@ class Resilience:
             (trainjob.get("status") or {}).get("resilience") or {},
             jobset,
             lambda attempt: self.attempts.facts(key, uid, attempt),
+            violation=self._monitor.observe(key, trainjob, jobset, built),
             waited=now - self._seen[key][1],
             now=self._clock.now(),
         )
@@ -53,3 +57,4 @@ class Resilience:
         """Drop everything about a key."""
         self._seen.pop(key, None)
         self.attempts.forget(key)
+        self._monitor.forget(key)

@@ -182,7 +182,15 @@ RESUMED_REASON: Final = "Resumed"
 DEADLINE_EXCEEDED_REASON: Final = "DeadlineExceeded"
 RUNTIME_NOT_SUPPORTED_REASON: Final = "TrainingRuntimeNotSupported"
 MAX_RESTARTS_EXCEEDED_REASON: Final = "MaxRestartsExceeded"
-POLICY_REASONS: Final = (MAX_RESTARTS_EXCEEDED_REASON, "NoProgress", "LogRuleBroken", "WorldSizeMismatch")
+NO_PROGRESS_REASON: Final = "NoProgress"
+LOG_RULE_BROKEN_REASON: Final = "LogRuleBroken"
+WORLD_SIZE_MISMATCH_REASON: Final = "WorldSizeMismatch"
+POLICY_REASONS: Final = (
+    MAX_RESTARTS_EXCEEDED_REASON,
+    NO_PROGRESS_REASON,
+    LOG_RULE_BROKEN_REASON,
+    WORLD_SIZE_MISMATCH_REASON,
+)
 """With which a TrainJob fails by its resilience policy."""
 SUSPENDED_MESSAGE: Final = "TrainJob is suspended"
 RESUMED_MESSAGE: Final = "TrainJob is resumed"

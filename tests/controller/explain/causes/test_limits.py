@@ -38,6 +38,16 @@ def test_the_deadline_of_a_job_says_how_much_of_it_went_by_before_all_pods_had_s
     assert [each.cause for each in found] == [Cause.QUOTA_EXCEEDED, Cause.DEADLINE_EXCEEDED]
 
 
+@pytest.mark.parametrize("reason", ["NoProgress", "LogRuleBroken", "WorldSizeMismatch"])
+@pytest.mark.parametrize("end", ["", "MaxRestartsExceeded"])
+def test_what_broke_the_resilience_policy_is_the_cause(reason: str, end: str) -> None:
+    failed = condition("Failed", end or reason, "node 1 wrote last", since=60)
+    attempts = [{"number": 0, "reason": "Failed"}, {"number": 1, "reason": reason}]
+    status = {"resilience": {"attempts": attempts if end else []}}
+    first = explain(view(trainjob(failed, status=status), jobsets=[], pods=[])).findings[0]
+    assert (first.cause, first.evidence[0].text) == (Cause(reason), f"{end or reason}: node 1 wrote last")
+
+
 def test_a_deadline_of_a_job_of_the_runtime_or_of_kubeflow_org_is_one_too() -> None:
     failed = condition("Failed", "FailedJobs", "jobset failed due to one or more job failures", since=60)
     of_job = job(condition("Failed", "DeadlineExceeded", "Job was active longer than specified deadline", since=59))

@@ -1,4 +1,4 @@
-"""DeadlineExceeded, BackoffLimitExceeded, TimeToLiveExpired: limits of a job that are reached."""
+"""DeadlineExceeded, BackoffLimitExceeded, TimeToLiveExpired, and what breaks a resilience policy: limits of a job."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Final
 
 from trainmaster.controller.conditions import TIME_TO_LIVE_EXPIRED
 from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.condition_causes import OF_POLICY
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, parse_time, reference_to
 from trainmaster.controller.explain.pods import missing_pods, started_at
 from trainmaster.controller.explain.view import JobView, condition_since, trainmaster
-from trainmaster.controller.job_fields import true_conditions
-from trainmaster.runtime.api.constants import DEADLINE_EXCEEDED_REASON, FAILED
+from trainmaster.controller.job_fields import mapping, mappings, true_conditions
+from trainmaster.runtime.api.constants import DEADLINE_EXCEEDED_REASON, FAILED, MAX_RESTARTS_EXCEEDED_REASON
 from trainmaster.runtime.jsontree import JsonObject
 
 _DEADLINE: Final = re.compile(r"longer than specified deadline|active deadline|DeadlineExceeded")
@@ -121,6 +122,19 @@ def _limit(job: JsonObject) -> str:
 
 def _reason(job: JsonObject) -> str:
     return str((true_conditions(job).get(FAILED) or {}).get("reason") or "")
+
+
+def policy_broken(view: JobView) -> Iterator[Finding]:
+    """A job that failed because of what it did against its resilience policy, at once or once too often."""
+    failed = view.conditions.get(FAILED) or {}
+    broken = str(failed.get("reason"))
+    if broken == MAX_RESTARTS_EXCEEDED_REASON:
+        attempts = mappings(mapping(view.status.get("resilience")).get("attempts"))
+        broken = str(attempts[-1].get("reason")) if attempts else ""
+    if (cause := OF_POLICY.get(broken)) is not None:
+        since = condition_since(failed)
+        evidence = Evidence(view.reference, f"{failed.get('reason')}: {failed.get('message')}", since)
+        yield Finding(cause, Certainty.CERTAIN, (evidence,), since)
 
 
 def time_to_live_expired(view: JobView) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from trainmaster.controller.explain.causes.kueue import queued
 from trainmaster.controller.explain.causes.limits import (
     backoff_limit_exceeded,
     deadline_exceeded,
+    policy_broken,
     time_to_live_expired,
 )
 from trainmaster.controller.explain.causes.pods.container_config import container_config_error
@@ -45,6 +46,7 @@ FINDERS: Final[Sequence[Finder]] = (
     gated,
     jobset_controller_absent,
     manager_absent,
+    policy_broken,
     queue_full,
     queued,
     refused,
