@@ -55,8 +55,8 @@ The API of Kubeflow Trainer v2: [TrainJobs](../concepts/trainjobs.md) and [runti
 also checks a TrainJob against its runtime and plugins; `trainmaster validate` [does the same](../guides/files.md) for
 files. [The differences](../differences.md) list fields that Kubeflow Trainer lacks."""
 _TRAINING_OPERATOR: Final = """\
-The API of the Training Operator v1: [jobs of `kubeflow.org/v1`](../v1-jobs.md). The definitions accept what the Training
-Operator's accept. Webhooks and `trainmaster validate` [check more](../guides/files.md)."""
+The API of the Training Operator v1: [jobs of `kubeflow.org/v1`](../v1-jobs.md). The definitions accept what the
+Training Operator's accept. Webhooks and `trainmaster validate` [check more](../guides/files.md)."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""docs/write-a-plugin.md, Test it: its plugin conforms, its tests pass, and the failure that it shows is the one that comes."""
+"""docs/write-a-plugin.md, Test it: its plugin conforms, its tests pass, and its failure is the one that comes."""
 
 from __future__ import annotations
 

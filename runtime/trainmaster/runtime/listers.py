@@ -131,7 +131,7 @@ class Watch:
     """Whether the plugin's `build` returns objects of this kind."""
 
     creates_only: bool = False
-    """Whether all of them are built `ApplyWhen.ONCE`. The controller then has no right to change objects of the kind."""
+    """Whether all of them are built `ApplyWhen.ONCE`. The controller then may not change objects of the kind."""
 
     reads: bool = True
     """Whether objects of the kind are read. False, with `creates_only`, is for secrets: the controller may not list the

@@ -17,23 +17,23 @@ it is constructed. All but `name` are optional:
 
 It serves all TrainJobs, unless it has one of these:
 
-- `policies`: the fields of `mlPolicy` or `podGroupPolicy` that it serves, for example `("torch",)`. A runtime whose policy
-  no plugin serves cannot be used;
+- `policies`: the fields of `mlPolicy` or `podGroupPolicy` that it serves, for example `("torch",)`. A runtime whose
+  policy no plugin serves cannot be used;
 - `ml_policy_config`, `pod_group_policy_config`: pydantic models of the policy `custom` with its name,
   `{name: <its name>, config: {...}}`. It serves the runtimes that have one;
 - `applies_to(info, job)`: decides for one TrainJob, instead of these.
 
 `replaces` names plugins that do not run for the TrainJobs that it serves, for example `("jobset",)`.
 
-It has any of the methods below. Each declares the arguments that it needs, by name; later versions add arguments. All but
-`status` and `watch_extension` may also take `config`, the runtime's policy `custom` as the plugin's model, or None.
+It has any of the methods below. Each declares the arguments that it needs, by name; later versions add arguments. All
+but `status` and `watch_extension` may also take `config`, the runtime's policy `custom` as the plugin's model, or None.
 Methods are synchronous and do no I/O, except reading a `SecretFile`. They may run in two threads at once. No other
 attribute may be named like an extension point or one of these attributes. What a method gets is its own to change, and
 what it returns is copied.
 
 An exception of a plugin fails the TrainJobs that use it, with a condition that names the plugin. `Rejected` means that
-the job cannot be built as requested, `NotReady` that it cannot be built yet. `validate` reports the same at admission, by
-field: it returns each `FieldError` and `FieldWarning`.
+the job cannot be built as requested, `NotReady` that it cannot be built yet. `validate` reports the same at admission,
+by field: it returns each `FieldError` and `FieldWarning`.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Rejected(Exception):
 class NotReady(Rejected):
     """Raised by a plugin: this TrainJob cannot be built yet, because something outside of it is missing.
 
-    It is admitted with this text as a warning, then handled as with `Rejected`. It is retried at once when `Watch.jobs` of
-    the missing kind returns it, otherwise with backoff.
+    It is admitted with this text as a warning, then handled as with `Rejected`. It is retried at once when `Watch.jobs`
+    of the missing kind returns it, otherwise with backoff.
     """
 
 
@@ -139,7 +139,7 @@ class AppliesTo(Protocol):
     """Decides which TrainJobs a plugin serves."""
 
     def applies_to(self, info: Info, job: TrainJob) -> bool:
-        """Return whether this plugin runs for a TrainJob; `info` is the state before any plugin, and must not change."""
+        """Return whether this plugin runs for a TrainJob; `info` is as before any plugin, and must not change."""
 
 
 @runtime_checkable
@@ -199,8 +199,8 @@ class Validate(Protocol):
     ) -> Iterable[FieldError | FieldWarning]:
         """Return errors, each of which refuses the TrainJob, and warnings; `old` is the stored object in an update.
 
-        `info` is the runtime with the patches of the TrainJob, before any plugin ran. Use `node_count(info, job)` for the
-        number of nodes.
+        `info` is the runtime with the patches of the TrainJob, before any plugin ran. Use `node_count(info, job)` for
+        the number of nodes.
         """
 
 

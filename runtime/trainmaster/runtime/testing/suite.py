@@ -213,7 +213,7 @@ class PluginConformance:
         self.check(stands_two_calls_at_once)
 
     def test_it_uses_its_rights(self, trainmaster_sandbox: Sandbox) -> None:
-        """Its TrainJobs are built with the declared rights, on an API server that enforces roles; no right is unused."""
+        """With the declared rights, on an API server that enforces roles, its TrainJobs are built; none is unused."""
         self.check(trainmaster_sandbox.uses_its_rights)
 
     def test_it_survives_definitions(self, trainmaster_sandbox: Sandbox) -> None:
