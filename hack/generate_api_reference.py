@@ -45,21 +45,18 @@ _HEAD: Final = """\
 
 {text}
 
-Types in *italics* are Kubernetes' own, of version {version}. A field in **bold** is required. In paths, `[]` stands for
-each element of a list, and `*` for each value of a map.
+Types in *italics* are those of Kubernetes {version}. Fields in **bold** are required; a linked field has a table of its
+own. In paths, `[]` means each element of a list, and `*` each value of a map. Rules are the messages of the API server.
 """
 _DEPTH_OF_CONTENTS: Final = 2
 """How many steps below the kind are listed in the table of contents of the site."""
-_RULES: Final = "Rules, by what the API server says of an object that breaks them:\n"
 _TRAINER: Final = """\
-The API of Kubeflow Trainer v2. [TrainJobs](../concepts/trainjobs.md) say what to train,
-[runtimes](../concepts/runtimes.md) how. Beyond what is said here, admission judges a TrainJob together with its runtime
-and plugins: `trainmaster validate` [does the same](../guides/files.md) with files. Fields that Kubeflow Trainer lacks
-are in [the differences](../differences.md)."""
+The API of Kubeflow Trainer v2: [TrainJobs](../concepts/trainjobs.md) and [runtimes](../concepts/runtimes.md). Admission
+also checks a TrainJob against its runtime and plugins; `trainmaster validate` [does the same](../guides/files.md) for
+files. [The differences](../differences.md) list fields that Kubeflow Trainer lacks."""
 _TRAINING_OPERATOR: Final = """\
-The API of the Training Operator v1: [jobs of `kubeflow.org/v1`](../v1-jobs.md). The definitions take what those of the
-Training Operator take; what is wrong beyond that is for the webhooks to say, which `trainmaster validate`
-[has as well](../guides/files.md)."""
+The API of the Training Operator v1: [jobs of `kubeflow.org/v1`](../v1-jobs.md). The definitions accept what the
+Training Operator's accept. Webhooks and `trainmaster validate` [check more](../guides/files.md)."""
 
 
 def main() -> int:
@@ -109,7 +106,7 @@ def _kind_name(kind: dict[str, Any]) -> str:
 
 def _table(kind: str, path: str, node: Schema, written: dict[str, str]) -> Iterator[str]:
     """Return the table of an object's fields, and the sections of the objects in it."""
-    lines = ["| field | type | default | meaning |", "|---|---|---|---|"]
+    lines = ["| field | type | meaning |", "|---|---|---|"]
     below: list[tuple[str, Schema]] = []
     rules = list(_rules("", node))
     required = node.get("required", ())
@@ -117,32 +114,24 @@ def _table(kind: str, path: str, node: Schema, written: dict[str, str]) -> Itera
         if not path and name in {"apiVersion", "kind"}:
             continue
         place, inner = _unfolded(f"{path}.{name}".lstrip("."), child)
-        where = f"[fields](#{_anchor(kind, place)})"
-        if _own(inner) and (key := _key(inner)) in written:
-            where = f"[fields](#{written[key]})"
-        elif _own(inner):
-            written[key] = _anchor(kind, place)
-            below.append((place, inner))
-        meaning = [_text(child.get("description") or inner.get("description") or _foreign_text(inner)), *_limits(child)]
+        shown = f"`{name}`"
+        if _own(inner):
+            if (key := _key(inner)) not in written:
+                written[key] = _anchor(kind, place)
+                below.append((place, inner))
+            shown = f"[{shown}](#{written[key]})"
+        meaning = [_text(child.get("description") or inner.get("description") or ""), *_limits(child)]
         if inner is not child:
             meaning += [f"each {limit}" for limit in _limits(inner)]
             rules += _rules(f"each of `{name}`", inner) if not _own(inner) else ()
-        meaning += [where] if _own(inner) else []
-        default = f"`{json.dumps(child['default'])}`" if "default" in child else ""
-        shown = f"**`{name}`**" if name in required else f"`{name}`"
-        lines.append(f"| {shown} | {_type(child)} | {default} | {'; '.join(filter(None, meaning))} |")
-        rules += _rules(f"`{name}`", child)
+        meaning += [f"default `{json.dumps(child['default'])}`"] if "default" in child else []
+        shown = f"**{shown}**" if name in required else shown
+        lines.append(f"| {shown} | {_type(child)} | {'; '.join(filter(None, meaning))} |")
+        if inner is not child or (place, inner) not in below:  # otherwise its own table has them
+            rules += _rules(f"`{name}`", child)
     yield "\n".join(lines) + "\n"
     if rules:
-        yield (
-            "\n".join(
-                [
-                    "Rules, by what the API server says of an object that breaks them:\n",
-                    *(f"- {rule}" for rule in rules),
-                ]
-            )
-            + "\n"
-        )
+        yield "\n".join(["Rules:\n", *(f"- {rule}" for rule in rules)]) + "\n"
     for place, inner in below:
         rank = "###" if place.count(".") <= _DEPTH_OF_CONTENTS else "####"
         yield f'<a id="{_anchor(kind, place)}"></a>\n\n{rank} `{place}`\n'
@@ -197,11 +186,11 @@ def _limits(node: Schema) -> Iterator[str]:
 
 def _span(low: int | None, high: int | None, unit: str) -> Iterator[str]:
     if low is not None and high is not None:
-        yield f"{low} to {high} {unit}".rstrip()
+        yield f"{low}-{high} {unit}".rstrip()
     elif low is not None:
-        yield f"at least {low} {unit}".rstrip()
+        yield f"min {low} {unit}".rstrip()
     elif high is not None:
-        yield f"at most {high} {unit}".rstrip()
+        yield f"max {high} {unit}".rstrip()
 
 
 def _rules(what: str, node: Schema) -> Iterator[str]:
@@ -213,10 +202,6 @@ def _rules(what: str, node: Schema) -> Iterator[str]:
 
 def _text(description: str) -> str:
     return description.rstrip(".").replace("|", "\\|").replace("<", "&lt;")
-
-
-def _foreign_text(node: Schema) -> str:
-    return "As in Kubernetes" if _name(node) else ""
 
 
 def _anchor(kind: str, path: str) -> str:

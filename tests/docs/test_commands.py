@@ -53,7 +53,7 @@ CONFIGURATIONS = sorted(
     {
         (page, text)
         for page in PAGES
-        if page.stem not in {"job-kinds", "ship-a-plugin", "write-a-plugin"}  # of packages that they tell one to write
+        if page.stem not in {"job-kinds", "write-a-plugin"}  # of packages that they tell one to write
         for _, text in blocks(page)
         if text.startswith("apiVersion: config.trainer")
     }

@@ -1,4 +1,4 @@
-"""docs/convert.md and docs/tuning.md: examples are what comes out, and what they name there is."""
+"""docs/convert.md, with conversions.md for the other kinds, and docs/tuning.md: examples and names are right."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from trainmaster.runtime.yamltext import load_yaml, load_yaml_documents
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs/convert.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```yaml\n(.*?)```\n\nbecomes\n\n```yaml\n(.*?)```\n", TEXT, re.DOTALL)
-TABLE = TEXT.partition("## Every field")[2].partition("What no field says")[0]
+OTHER_KINDS = (Path(__file__).parent / "conversions.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```yaml\n(.*?)```\n\nbecomes\n\n```yaml\n(.*?)```\n", TEXT + OTHER_KINDS, re.DOTALL)
+TABLE = TEXT.partition("## Every field")[2].partition("### MPI by ssh")[0]
 
 
 def test_there_is_an_example_of_each_kind() -> None:

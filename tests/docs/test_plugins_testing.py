@@ -1,4 +1,4 @@
-"""docs/plugins-testing.md: its plugin conforms, its tests pass, and the failure that it shows is the one that comes."""
+"""docs/write-a-plugin.md, Test it: its plugin conforms, its tests pass, and its failure is the one that comes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 from trainmaster.runtime.testing import PluginConformance
 
-TEXT = (Path(__file__).parents[2] / "docs/plugins-testing.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "write-a-plugin.md").read_text(encoding="utf-8").partition("## Test it")[2]
 FILES = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", TEXT, re.DOTALL)
 FAILURE = re.findall(r"```text\n(.*?)```", TEXT, re.DOTALL)
 BROKEN = """
@@ -68,7 +69,8 @@ def test_the_failure_of_the_page_is_what_comes(package: Path) -> None:
 
 
 def test_every_test_of_the_suite_is_in_the_table() -> None:
-    listed = re.findall(r"^\| `(test_\w+)` \|", TEXT, re.MULTILINE)
+    reference = (DOCS / "plugin-reference.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(test_\w+)` \|", reference, re.MULTILINE)
     assert listed == [name for name in vars(PluginConformance) if name.startswith("test_")]
     assert "nineteen" in TEXT
     assert len(listed) == 19

@@ -80,26 +80,28 @@ PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 LINKED = re.compile(r"^\| \[[^]]+\]\(\.\./controller/trainmaster/controller/(\S+?)/?\)", re.MULTILINE)
 IMPORTED = re.compile(r"^\s*from trainmaster\.controller\.([\w.]+) import", re.MULTILINE)
 
-ROOMS = LINKED.findall(PAGE.partition("| room | what is in it |")[2].partition("\n\n")[0])
+PACKAGES = LINKED.findall(PAGE.partition("| package | content |")[2].partition("\n\n")[0])
 """Folders of the controller, in the order of the page."""
 
 
-def room_of(path: str) -> str | None:
-    """The innermost room in which a module is."""
-    return next((room for room in sorted(ROOMS, key=len, reverse=True) if f"{path}/".startswith(f"{room}/")), None)
+def package_of(path: str) -> str | None:
+    """The innermost listed package in which a module is."""
+    return next(
+        (package for package in sorted(PACKAGES, key=len, reverse=True) if f"{path}/".startswith(f"{package}/")), None
+    )
 
 
-def test_every_room_of_the_controller_is_listed() -> None:
+def test_every_package_of_the_controller_is_listed() -> None:
     folders = {path.parent.name for path in CONTROLLER.glob("*/__init__.py")}
-    assert {room for room in ROOMS if "/" not in room} == folders
+    assert {package for package in PACKAGES if "/" not in package} == folders
 
 
-def test_no_room_imports_one_that_is_listed_above_it() -> None:
+def test_no_package_imports_one_that_is_listed_above_it() -> None:
     upwards = set()
     for path in CONTROLLER.rglob("*.py"):
-        room = room_of(path.parent.relative_to(CONTROLLER).as_posix())
+        package = package_of(path.parent.relative_to(CONTROLLER).as_posix())
         for name in IMPORTED.findall(path.read_text(encoding="utf-8")):
-            other = room_of(name.replace(".", "/"))
-            if room and other and ROOMS.index(other) < ROOMS.index(room):
-                upwards.add((room, other))
+            other = package_of(name.replace(".", "/"))
+            if package and other and PACKAGES.index(other) < PACKAGES.index(package):
+                upwards.add((package, other))
     assert upwards == set()

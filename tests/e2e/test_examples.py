@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 GUIDES = sorted(path for path in [*DOCS.glob("guides/*.md"), *DOCS.glob("concepts/*.md")] if path.stem != "README")
 GUIDES = [path for path in GUIDES if "\n```sh\n" in path.read_text(encoding="utf-8")]
-GUIDES += [DOCS / f"{name}.md" for name in ("first-job", "first-job-on-a-cluster", "support-bundle", "v1-jobs")]
+GUIDES += [
+    DOCS / f"{name}.md" for name in ("first-job", "first-job-on-a-cluster", "plugins", "support-bundle", "v1-jobs")
+]
 NEEDED = {"torch-digits": "torch", "jax-digits": "jax", "xgboost-digits": "xgboost", "v1/pytorchjob": "torch"}
 TIMEOUT = 480
 

@@ -100,81 +100,61 @@ JobKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A kind that a plugin reads or owns, and which TrainJobs a change of it concerns.
+    """A kind that a plugin reads or writes, and the TrainJobs that a change of it concerns.
 
-    What is read of a kind is what plugins declared, and no more: those that declare the same share an informer, and so
-    do those of which one declares all that the other does; the others have informers of their own. Listers show all of
-    them as one. Of a kind that plugins only build (`writes` without `jobs`), objects that belong to no TrainJob are
-    cached by name and owners alone.
+    docs/plugins.md explains which informers follow from the watches of all plugins.
     """
 
     api_version: str
-    """Of the kind, for instance `v1` or `scheduling.volcano.sh/v1beta1`."""
+    """For example `v1` or `scheduling.volcano.sh/v1beta1`."""
 
     kind: str
-    """Its name in objects, for instance `ConfigMap`."""
+    """For example `ConfigMap`."""
 
     plural: str
-    """Its name in paths and roles, for instance `configmaps`."""
+    """Its name in paths and roles, for example `configmaps`."""
 
     namespaced: bool = True
     """Whether its objects are in namespaces."""
 
     jobs: Callable[..., Iterable[JobKey]] | None = None
-    """Maps a changed object to TrainJobs, as `jobs(obj)` or `jobs(obj, listers)`; None means: the TrainJob that owns it
-    as its controller. With listers it may ask an index of TrainJobs which of them name the object, for instance.
-
-    Those that it returned last for the object are enqueued as well, also when it fails.
+    """Maps a changed object to TrainJobs, as `jobs(obj)` or `jobs(obj, listers)`. None means the TrainJob that controls
+    it. The TrainJobs of the last call for the object are enqueued as well, also after a failure.
     """
 
     indexes: Mapping[str, IndexFunction] = field(default_factory=dict, hash=False)
-    """Indexes of the kind, by name: each tells for one object under which values `Listers.by_index` finds it. An object
-    for which it raises, or cannot be asked because the plugin is quarantined, is not found until it changes. Names are
-    shared by all plugins, so a good one begins with that of the plugin. With `writes` it has the kind read as a whole:
-    foreign objects are indexed, too.
+    """Functions by the name of their index, each from an object to the values under which `Listers.by_index` finds it.
+    All plugins share the names. The kind is read whole, also with `writes`.
     """
 
     writes: bool = False
     """Whether the plugin's `build` returns objects of this kind."""
 
     creates_only: bool = False
-    """Whether all that it builds of this kind is built `ApplyWhen.ONCE`. The controller then has no right to change
-    objects of the kind, unless another plugin needs it.
-    """
+    """Whether all of them are built `ApplyWhen.ONCE`. The controller then may not change objects of the kind."""
 
     reads: bool = True
-    """Whether objects of the kind are read. Not so for what may be secret and is only created (`creates_only`): the
-    controller then has no right to list it, and listers show the metadata of what it created or found. Every five
-    minutes it is created again, and left alone if it is there.
+    """Whether objects of the kind are read. False, with `creates_only`, is for secrets: the controller may not list the
+    kind, listers show metadata of what was created, and every five minutes its existence is checked by a creation.
     """
 
     workload: bool = False
-    """Whether objects of this kind are the workload, whose state the plugin's `status` reports. They are stopped by
-    `spec.suspend`, deleted when the TrainJob exceeds its deadline, and remembered when they are deleted after their
-    end. If the plugin serves every TrainJob, the manager is not ready while the cluster does not serve the kind. Such
-    a kind is written (`writes`), and read whole.
+    """Whether objects of this kind are the workload, which the plugin's `status` reports. They are stopped by
+    `spec.suspend` and deleted at the TrainJob's deadline. If the plugin serves every TrainJob, the manager is not ready
+    while the cluster does not serve the kind. Needs `writes`.
     """
 
     optional: bool = False
-    """Whether the plugin can do without this kind: it reads as if there were no objects until the cluster serves it.
-    Otherwise the TrainJobs that the plugin serves wait for the kind.
-    """
+    """Whether the plugin works without this kind. Otherwise its TrainJobs wait until the cluster serves the kind."""
 
     namespaces: tuple[str, ...] = ()
-    """The namespaces that are of interest; none: all that the controller serves. It is for kinds that are only read:
-    what a plugin builds is in the namespace of the TrainJob. Of namespaces that the controller does not serve nothing
-    is read.
-    """
+    """The namespaces to read; none means all that the controller serves. Only for kinds that are not written."""
 
     metadata_only: bool = False
-    """Whether metadata is enough: the objects that listers return, and that `jobs` is given, then have nothing else.
-    Unless another plugin needs all of it.
-    """
+    """Whether listers and `jobs` need only metadata."""
 
     label_selector: str | None = None
-    """Which objects are of interest, in the words of `kubectl get -l`. Listers may show others that another plugin
-    declared, perhaps by their metadata alone.
-    """
+    """Which objects to read, as in `kubectl get -l`. Listers may show others that another plugin declared."""
 
     declared_by: str = ""
     """The plugin that declared it; the framework fills it in."""

@@ -1,46 +1,39 @@
 """The extension points: everything that a plugin can do.
 
-A plugin is a class that is registered under the entry-point group `trainmaster.plugins`. Its attributes describe it;
-they are read before it is made, so that what does not fit is refused before anything of it runs:
+A plugin is a class that is registered under the entry-point group `trainmaster.plugins`. Its attributes are read before
+it is constructed. All but `name` are optional:
 
-- `name`: that of its entry point, and its name everywhere: in the configuration, in the `before` and `after` of other
-  plugins, in metrics, logs and messages;
-- `api_version` (optional): the version of this interface that it was written for, as "major.minor"; default is "1.0".
-  It runs with that version and all later ones of the same major version;
-- `maturity` (optional): "alpha", "beta" or "stable", the default; `trainmaster plugins list` shows it;
-- `feature_gate` (optional): the feature gate without which it is not loaded;
-- `options_model` (optional): a model of pydantic for its options in the configuration file, `plugins.options.<name>`.
-  It is made with one, `Plugin(options)`. Without a model it is made with the options as keyword arguments, or with
-  none;
-- `reloads_options` (optional): whether it may be made anew while the manager runs, because its options have changed;
-- `priority`, `before`, `after` (optional): its place within each phase, see `trainmaster.runtime.framework.descriptor`;
-- `failure_policy` (optional): what becomes of a job when it fails: "fail", the default, blocks the job; "skip" goes on
-  without it, and the job's condition PluginSkipped says so. The configuration may say otherwise.
+- `name`: the name of its entry point, used in the configuration, metrics, logs and messages;
+- `api_version`: the version of this interface that it was written for, "major.minor", default "1.0". It runs with that
+  version and all later ones of the same major version;
+- `maturity`: "alpha", "beta" or "stable" (default), for `trainmaster plugins list`;
+- `feature_gate`: the feature gate that it needs;
+- `options_model`: a pydantic model of `plugins.options.<name>` in the configuration; the plugin is made by
+  `Plugin(options)`. Without a model, options are keyword arguments;
+- `reloads_options`: whether it may be recreated when its options change;
+- `priority`, `before`, `after`: its place within each phase, see `trainmaster.runtime.framework.descriptor`;
+- `failure_policy`: "fail" (default) blocks the job when the plugin fails, "skip" continues without the plugin. The
+  configuration has precedence.
 
-Whom it serves, which are all TrainJobs unless it says otherwise:
+It serves all TrainJobs, unless it has one of these:
 
-- `policies` (optional): the fields of `mlPolicy` or `podGroupPolicy` that it serves, for instance `("torch",)`; a
-  runtime with a policy that no plugin serves cannot be used, rather than being run without what it asks for;
-- `ml_policy_config`, `pod_group_policy_config` (optional): models of pydantic for the policy `mlPolicy.custom` or
-  `podGroupPolicy.custom` of its name: `{name: <its name>, config: {...}}`. It serves the runtimes that have one;
-- `applies_to(info, job)` (optional): decides instead of these, for one TrainJob;
-- `replaces` (optional): plugins that do not run for the TrainJobs that this one serves, for instance `("jobset",)`.
+- `policies`: the fields of `mlPolicy` or `podGroupPolicy` that it serves, for example `("torch",)`. A runtime whose
+  policy no plugin serves cannot be used;
+- `ml_policy_config`, `pod_group_policy_config`: pydantic models of the policy `custom` with its name,
+  `{name: <its name>, config: {...}}`. It serves the runtimes that have one;
+- `applies_to(info, job)`: decides for one TrainJob, instead of these.
 
-Then it has any of the methods below. Each is called with arguments by name, those that it takes: fewer than here are
-enough, and what a later version adds changes nothing for it. Beyond what stands here all but `status` and
-`watch_extension` may take `config`: the policy `custom` of the runtime as the plugin's model, or None. All are
-synchronous and must neither block nor do I/O, but to read a `SecretFile`. They are called in threads of their own: what
-a plugin keeps must stand two calls at once.
+`replaces` names plugins that do not run for the TrainJobs that it serves, for example `("jobset",)`.
 
-No other attribute has the name of an extension point or of one of these attributes, or nearly so. What a method gets is
-its own to change, and what it returns is copied.
+It has any of the methods below. Each declares the arguments that it needs, by name; later versions add arguments. All
+but `status` and `watch_extension` may also take `config`, the runtime's policy `custom` as the plugin's model, or None.
+Methods are synchronous and do no I/O, except reading a `SecretFile`. They may run in two threads at once. No other
+attribute may be named like an extension point or one of these attributes. What a method gets is its own to change, and
+what it returns is copied.
 
-Phases of a resolution, in order: `enforce_ml_policy`, `enforce_pod_group`, `enforce_pod_spec`, `pre_build`, `build`.
-Whatever a plugin raises fails the TrainJobs that use it, with a condition that names the plugin, and nothing else;
-`Rejected` is the way to say that the job cannot be built as it was asked for, `NotReady` that it cannot be built yet.
-
-At admission, `validate` says the same earlier and by field: it returns each `FieldError` and each `FieldWarning` of
-`trainmaster.runtime.field_errors`.
+An exception of a plugin fails the TrainJobs that use it, with a condition that names the plugin. `Rejected` means that
+the job cannot be built as requested, `NotReady` that it cannot be built yet. `validate` reports the same at admission,
+by field: it returns each `FieldError` and `FieldWarning`.
 """
 
 from __future__ import annotations
@@ -63,19 +56,18 @@ ENTRY_POINT_GROUP = "trainmaster.plugins"
 
 
 class Rejected(Exception):
-    """Raised by a plugin: this TrainJob cannot be built, for a reason that its owner can understand and change.
+    """Raised by a plugin: this TrainJob cannot be built, for a reason that its owner can change.
 
-    At admission, when all but `status` is called, too, it is refused with this text. One that exists already has it in
-    the condition Blocked, with the reason BuildRejected, and is tried again with backoff; what runs of it goes on, and
-    its end is told.
+    Admission refuses it with this text. An existing one gets the condition Blocked with the reason BuildRejected and is
+    retried with backoff; its running workload continues.
     """
 
 
 class NotReady(Rejected):
-    """Raised by a plugin: this TrainJob cannot be built yet, for lack of something outside of it that may still come.
+    """Raised by a plugin: this TrainJob cannot be built yet, because something outside of it is missing.
 
-    It is admitted, with this as a warning. From then on it is as if the plugin had raised `Rejected`. It goes on at
-    once if what is missing is of a kind whose `Watch.jobs` returns the TrainJob, and otherwise with the next try.
+    It is admitted with this text as a warning, then handled as with `Rejected`. It is retried at once when `Watch.jobs`
+    of the missing kind returns it, otherwise with backoff.
     """
 
 
@@ -102,7 +94,7 @@ class ApplyWhen(Enum):
     """Only while it does not exist; an existing one is never changed."""
 
     ONCE = "once"
-    """The same, by a request that takes the right to create and no other: for kinds of `Watch.creates_only`."""
+    """The same, by a request that needs only the right to create: for kinds with `Watch.creates_only`."""
 
     SUSPENDED = "suspended"
     """While it does not exist, and while the TrainJob or the object is suspended: a running one is left alone."""
@@ -144,10 +136,10 @@ class Plugin(Protocol):
 
 @runtime_checkable
 class AppliesTo(Protocol):
-    """Decides whom a plugin serves."""
+    """Decides which TrainJobs a plugin serves."""
 
     def applies_to(self, info: Info, job: TrainJob) -> bool:
-        """Tell whether this plugin runs for a TrainJob; `info` is as it is before any plugin ran, and stays so."""
+        """Return whether this plugin runs for a TrainJob; `info` is as before any plugin, and must not change."""
 
 
 @runtime_checkable
@@ -155,7 +147,7 @@ class EnforceMLPolicy(Protocol):
     """Applies the runtime's `mlPolicy`: node counts, environment, ports, commands."""
 
     def enforce_ml_policy(self, info: Info, job: TrainJob) -> None:
-        """Change `info` as the policy wants; do nothing when the policy is not this plugin's."""
+        """Change `info`, if the policy is this plugin's."""
 
 
 @runtime_checkable
@@ -163,12 +155,12 @@ class EnforcePodGroup(Protocol):
     """Applies the runtime's `podGroupPolicy`: pod labels and annotations of a gang scheduler."""
 
     def enforce_pod_group(self, info: Info, job: TrainJob) -> None:
-        """Change `info` as the policy wants."""
+        """Change `info`, if the policy is this plugin's."""
 
 
 @runtime_checkable
 class EnforcePodSpec(Protocol):
-    """Changes pods for concerns outside of both policies."""
+    """Changes pods for purposes outside of both policies."""
 
     def enforce_pod_spec(self, info: Info, job: TrainJob) -> None:
         """Change the pod sets of `info`."""
@@ -187,7 +179,7 @@ class Build(Protocol):
     """Makes the objects that a TrainJob becomes."""
 
     def build(self, info: Info, job: TrainJob, listers: Listers) -> Iterable[Desired]:
-        """Return complete objects; owner references and namespace are added by the framework where they are missing."""
+        """Return complete objects; the framework adds missing owner references and namespaces."""
 
 
 @runtime_checkable
@@ -205,12 +197,10 @@ class Validate(Protocol):
     def validate(
         self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
     ) -> Iterable[FieldError | FieldWarning]:
-        """Return what is wrong with `job`, and what to warn of; `old` is the stored object when it is an update.
+        """Return errors, each of which refuses the TrainJob, and warnings; `old` is the stored object in an update.
 
-        `info` is the runtime with the patches of the TrainJob, before any plugin ran: its number of nodes is not yet
-        that of `job.spec.trainer.num_nodes`, which counts if it is set: `node_count(info, job)` tells it.
-
-        One error is enough to refuse the TrainJob. Warnings are shown to its author in any case.
+        `info` is the runtime with the patches of the TrainJob, before any plugin ran. Use `node_count(info, job)` for
+        the number of nodes.
         """
 
 
@@ -219,4 +209,4 @@ class Status(Protocol):
     """Reads the state of the workload that this plugin builds."""
 
     def status(self, job: TrainJob, listers: Listers) -> StatusReport | None:
-        """Return what the workload says; None when it has none of this plugin: then the next one is asked."""
+        """Return the state of the workload, or None if this plugin has none: then the next plugin is asked."""

@@ -145,79 +145,79 @@ class PluginConformance:
         return repr(name)
 
     def test_it_fits_the_interface(self) -> None:
-        """Attributes, names of hooks and their arguments are those of the interface."""
+        """Attributes, methods and their arguments fit the interface."""
         self.check(checks_interface.fits_the_interface)
 
     def test_it_serves_its_sample(self) -> None:
-        """It serves the TrainJobs of this suite, and they can be built."""
+        """It serves the TrainJobs in `jobs`, and they can be built."""
         self.check(checks_interface.serves_its_sample)
 
     def test_options_make_a_round_trip(self) -> None:
-        """Models of options and policies take what they print, and refuse what they do not know."""
+        """Models of options and policies read what they print, and refuse unknown fields."""
         self.check(checks_interface.options_make_a_round_trip)
 
     def test_it_is_deterministic(self) -> None:
-        """The same TrainJob becomes the same each time."""
+        """A TrainJob always gives the same objects, except those built with `ApplyWhen.ONCE` or `MISSING`."""
         self.check(checks_resolution.is_deterministic)
 
     def test_it_is_deterministic_across_processes(self, trainmaster_sandbox: Sandbox) -> None:
-        """In a process in which sets have another order it becomes the same."""
+        """The objects are the same in a process with another order of sets."""
         self.check(trainmaster_sandbox.is_deterministic_across_processes)
 
     def test_it_is_idempotent(self) -> None:
-        """What it has built changes nothing about what it builds."""
+        """Its existing objects do not change what it builds."""
         self.check(checks_resolution.is_idempotent)
 
     def test_it_leaves_inputs_alone(self) -> None:
-        """It changes nothing of what it is given to look at."""
+        """It does not change `job`, `config`, or `info` in `applies_to`."""
         self.check(checks_resolution.leaves_inputs_alone)
 
     def test_it_survives_suspension(self) -> None:
-        """A TrainJob that was suspended becomes what it would have become."""
+        """Suspending and resuming a TrainJob does not change what it becomes."""
         self.check(checks_resolution.survives_suspension)
 
     def test_it_survives_the_snapshot(self) -> None:
-        """It makes the same of a runtime that was written down and read again."""
+        """A runtime that was written as YAML and read again gives the same objects."""
         self.check(checks_resolution.survives_the_snapshot)
 
     def test_it_works_without_a_cluster(self) -> None:
-        """It makes something of a TrainJob, or rejects it, whatever the cluster lacks."""
+        """It builds or rejects a TrainJob when objects that it reads are missing or left over."""
         self.check(checks_resolution.works_without_a_cluster)
 
     def test_it_stands_absent_fields(self) -> None:
-        """No field that may be absent makes it fail."""
+        """It builds or rejects when any field, label or annotation is absent, null, empty or odd."""
         self.check(checks_absence.stands_absent_fields)
 
     def test_it_stands_odd_objects(self) -> None:
-        """No object of others makes it fail."""
+        """It handles objects with nothing but a name, and workloads without a status."""
         self.check(checks_absence.stands_odd_objects)
 
     def test_it_declares_what_it_uses(self) -> None:
-        """The kinds that it builds and reads are declared, and those that it declares are used."""
+        """It declares the kinds that it builds and reads, and no others."""
         self.check(checks_objects.declares_what_it_uses)
 
     def test_it_builds_valid_objects(self) -> None:
-        """The API server takes what it builds, however long names are."""
+        """The API server accepts its objects, also for names of 63 characters."""
         self.check(checks_objects.builds_valid_objects)
 
     def test_it_stays_in_its_budget(self) -> None:
-        """Its calls take few steps and little memory, and leave nothing behind."""
+        """Its calls stay within the budget of steps and memory, and leave nothing behind."""
         self.check(lambda subject: stays_in_its_budget(subject, **self._budget()))
 
     def test_it_stands_hostile_sizes(self) -> None:
-        """An enormous TrainJob takes no more than that."""
+        """Enormous TrainJobs (`numNodes` up to 2^63, 10,000 variables) stay within the same budget."""
         self.check(lambda subject: stands_hostile_sizes(subject, **self._budget()))
 
     def test_it_stands_two_calls_at_once(self) -> None:
-        """Two TrainJobs that are resolved at the same time do not meet."""
+        """Two TrainJobs that are resolved at the same time do not affect each other."""
         self.check(stands_two_calls_at_once)
 
     def test_it_uses_its_rights(self, trainmaster_sandbox: Sandbox) -> None:
-        """On a cluster that enforces roles its TrainJobs are built, and no right is asked for in vain."""
+        """With the declared rights, on an API server that enforces roles, its TrainJobs are built; none is unused."""
         self.check(trainmaster_sandbox.uses_its_rights)
 
     def test_it_survives_definitions(self, trainmaster_sandbox: Sandbox) -> None:
-        """The definitions of its kinds may be absent, come later and go."""
+        """Other TrainJobs continue while the definitions of its kinds are missing, come later, or are deleted."""
         self.check(trainmaster_sandbox.survives_definitions)
 
     def _budget(self) -> dict[str, int]:
