@@ -54,8 +54,8 @@ ENDED_BY_OTHERS: Final = frozenset({128 + signal.SIGKILL, 128 + signal.SIGTERM})
 """Exit codes of what somebody stopped."""
 
 LOST_A_PEER: Final = re.compile(
-    r"connection (?:closed|reset|refused)|ConnectionRefusedError|broken pipe|remote process exited|socket timeout|recvValue failed"
-    r"|DistNetworkError|DistStoreError|heartbeat|got signal: 15",
+    r"connection (?:closed|reset|refused)|ConnectionRefusedError|broken pipe|remote process exited"
+    r"|socket timeout|recvValue failed|DistNetworkError|DistStoreError|heartbeat|got signal: 15",
     re.IGNORECASE,
 )
 """What gloo, NCCL, c10d and the coordinator of JAX say when another rank is gone, or was never there, and torchrun when

@@ -241,7 +241,9 @@ def test_a_rank_that_lost_another_one_of_which_no_failure_is_known_is_no_cause()
     assert finding.certainty is Certainty.POSSIBLE
     assert finding.evidence[-1].text.startswith("it lost another rank, of which no failure is known")
     # What is printed of attempts to connect before an exception is overcome.
-    retries = "[W socket.cpp:700] The client socket has failed to connect to [t]:29500 (errno: 111 - Connection refused)."
+    retries = (
+        "[W socket.cpp:700] The client socket has failed to connect to [t]:29500 (errno: 111 - Connection refused)."
+    )
     finding = only(failed(0, 1, f"{retries}\nTraceback (most recent call last):\nValueError: bad batch"))
     assert (finding.certainty, len(finding.evidence)) == (Certainty.CERTAIN, 2)
     # The other one had done its work: an embedded cluster tells of pods that are gone, torchrun of its processes.

@@ -15,6 +15,7 @@ from trainmaster.controller.explain.findings import Certainty, Finding
 MEMORY, FAILED, NAMES = Cause.OUT_OF_MEMORY, Cause.CONTAINER_FAILED, Cause.NAME_RESOLUTION_FAILED
 RENDEZVOUS, COLLECTIVE, SIZES = Cause.RENDEZVOUS_TIMEOUT, Cause.COLLECTIVE_TIMEOUT, Cause.WORLD_SIZE_MISMATCH
 NCCL = "torch.distributed.DistBackendError: NCCL error in: x.cpp:1"
+C10D = "DistNetworkError: The client socket has failed to connect"
 
 WORDS: tuple[tuple[str, Cause, str], ...] = (
     ("RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.", MEMORY, "limit"),
@@ -70,13 +71,10 @@ WORDS: tuple[tuple[str, Cause, str], ...] = (
      RENDEZVOUS, "see whether all pods ran"),
     ("ValueError: Number of processes must be defined.", FAILED, "JAX_NUM_PROCESSES"),
     ("ORTE was unable to reliably start one or more daemons.", RENDEZVOUS, "see whether all pods ran"),
-    ("torch.distributed.DistNetworkError: The client socket has failed to connect to any network address of (t, 29501)."
-     " The client socket has failed to connect to 10.0.0.4:29501 (errno: 111 - Connection refused).",
+    (f"{C10D} to any network address of (t, 29501). {C10D} to 10.0.0.4:29501 (errno: 111 - Connection refused).",
      FAILED, "10.0.0.4:29501 refused the connection"),
-    ("DistNetworkError: The client socket has failed to connect to [localhost]:29501 (errno: 111 - Connection refused).",
-     FAILED, "localhost:29501 refused the connection"),
-    ("requests.exceptions.ConnectionError: HTTPConnectionPool(host='mlflow', port=5000): Max retries exceeded (Caused by"
-     " NewConnectionError('Failed to establish a new connection: [Errno 111] Connection refused'))",
+    (f"{C10D} to [h]:29501 (errno: 111 - Connection refused).", FAILED, "h:29501 refused the connection"),
+    ("ConnectionError: HTTPConnectionPool(host='mlflow', port=5000): ([Errno 111] Connection refused)",
      FAILED, "mlflow:5000 refused the connection"),
     ("ConnectionRefusedError: [Errno 111] Connect call failed ('10.0.0.4', 29501)",
      FAILED, "10.0.0.4:29501 refused the connection"),
