@@ -162,9 +162,9 @@ def test_who_ended_first_is_named_wherever_a_cause_is_told() -> None:
     assert explain(known).findings[0].evidence[0].text == first
     assert trouble is not None
     assert trouble.text == first
-    assert told.text.startswith(f"attempt 0: {first}; node 0 (pod demo-node-0-0-abcde, container node) failed at ")
+    assert told.text.startswith(f"attempt 0: {first}; rank 0 (pod demo-node-0-0-abcde, container node) failed at ")
     gone = view(trainjob(condition("Failed", message=f"jobset failed; {told.text}")), pods=[])
-    assert f"{first}; node 0 (pod" in explain(gone).findings[0].evidence[0].text
+    assert f"{first}; rank 0 (pod" in explain(gone).findings[0].evidence[0].text
 
 
 async def test_why_a_v1_job_failed_its_pods_tell_and_nobody_else_guesses() -> None:

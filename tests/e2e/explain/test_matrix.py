@@ -198,6 +198,21 @@ FAILED: dict[str, Case] = {
         failed_node=1,
         said="KeyError: 'learning_rate'",
     ),
+    "early": Case(
+        cause="ContainerFailed",
+        words=("ended first, with exit code 0", "Connection closed by peer"),
+        command=python("def fail(): raise SystemExit(0)\n" + LOST_PEER),
+        nodes=2,
+        failed_node=0,
+        said="Connection closed by peer",
+    ),
+    "refused": Case(
+        cause="ContainerFailed",
+        words=("which address refused is not known", "rank 0 listens there"),
+        command=python("import socket; socket.create_connection(('127.0.0.1', 9))"),
+        failed_node=0,
+        said="Connection refused",
+    ),
     "too-often": Case(
         cause="ContainerFailed",
         words=("my loss is NaN",),

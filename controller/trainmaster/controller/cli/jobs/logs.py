@@ -1,9 +1,9 @@
 """`trainmaster logs`: what the containers of a job have printed.
 
 Without options it is the log of rank 0, or of the launcher where there is one, up to now. Where there is no log, the
-reason is told: pods that wait, or are gone, and how the job failed. Where another rank failed first, the command for its
-log is told. An embedded cluster keeps the logs of all attempts until the job is deleted; of a log that was too long for
-it, what is missing is told.
+reason is told: pods that wait, or are gone, and how the job failed. Where another rank failed first, the command for
+its log is told. An embedded cluster keeps the logs of all attempts until the job is deleted; of a log that was too long
+for it, what is missing is told.
 
 Exit codes: 0 there was a log, whatever became of the job; 1 there was none, or the cluster cannot be used; 2 there is
 no such job or rank; 130 interrupted.
