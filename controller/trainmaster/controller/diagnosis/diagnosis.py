@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Final, NamedTuple
 
 import structlog
@@ -281,8 +280,7 @@ class Diagnosis:
     def observe_ended(self, key: str, trainjob: JsonObject, jobset: JsonObject | None) -> Findings:
         """Return what was found about a TrainJob only after its end was told."""
         job = self._jobs.get(key)
-        lately = time_text(self._leads_since - timedelta(seconds=LATELY)), time_text(self._leads_since)
-        if job is None and jobset is not None and lacks_cause(trainjob, jobset, between=lately):
+        if job is None and jobset is not None and lacks_cause(trainjob, jobset, self._leads_since, within=LATELY):
             now = self._clock.monotonic()
             job = self._jobs[key] = _Job(jobset["metadata"]["uid"], due=now, ended_at=now, is_taken_over=True)
             self._ask(key)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 
 from trainmaster.controller.conditions import CONTAINER_FAILED, find_condition, is_true, stored_status
@@ -26,6 +27,7 @@ from trainmaster.controller.container_failures import (
 )
 from trainmaster.controller.explain.causes.failures.containers import cause_of_failure, ended_first, told_first
 from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.last_words import failed_rank, last_words
 from trainmaster.runtime.api.constants import FAILED, JOBSET_FAILED
 from trainmaster.runtime.jsontree import JsonObject
@@ -177,14 +179,14 @@ def read_condition(condition: JsonObject) -> FirstFailures:
     return FirstFailures(told, is_open=bool(told), _open_attempts={each.attempt for each in told})
 
 
-def lacks_cause(trainjob: JsonObject, jobset: JsonObject, *, between: tuple[str, str]) -> bool:
-    """Tell whether the end of a TrainJob was told between two times, RFC 3339, without its cause."""
+def lacks_cause(trainjob: JsonObject, jobset: JsonObject, before: datetime, *, within: float) -> bool:
+    """Tell whether the end of a TrainJob was told in so many seconds before a time, without its cause."""
     conditions = trainjob["status"]["conditions"]
     failed = find_condition(conditions, FAILED)
     if failed is None or find_condition(conditions, CONTAINER_FAILED) is not None:
         return False
-    is_late = between[0] < str(failed.get("lastTransitionTime")) < between[1]
-    return is_late and is_true(stored_status(jobset)["conditions"], JOBSET_FAILED)
+    at, earliest = str(failed.get("lastTransitionTime")), before - timedelta(seconds=within)
+    return time_text(earliest) < at < time_text(before) and is_true(stored_status(jobset)["conditions"], JOBSET_FAILED)
 
 
 def describe(failure: ContainerFailure, done: Sequence[JsonObject] = ()) -> str:
