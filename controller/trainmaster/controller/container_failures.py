@@ -54,13 +54,15 @@ ENDED_BY_OTHERS: Final = frozenset({128 + signal.SIGKILL, 128 + signal.SIGTERM})
 """Exit codes of what somebody stopped."""
 
 LOST_A_PEER: Final = re.compile(
-    r"connection (?:closed|reset|refused)|broken pipe|remote process exited|socket timeout|recvValue failed"
-    r"|DistNetworkError|DistStoreError|heartbeat|got signal: 15",
+    r"connection (?:closed|reset|refused)|ConnectionRefusedError|broken pipe|remote process exited"
+    r"|socket timeout|recvValue failed|DistNetworkError|DistStoreError|heartbeat|got signal: 15",
     re.IGNORECASE,
 )
 """What gloo, NCCL, c10d and the coordinator of JAX say when another rank is gone, or was never there, and torchrun when
 it is stopped.
 """
+
+_REFUSED: Final = re.compile(r"connection ?refused", re.IGNORECASE)
 
 _ATTEMPT: Final = re.compile(r"(?:^|; )attempt (\d{1,6})(?:, restart (\d{1,6}))?: [^()\n]{1,300} \(pod ", re.MULTILINE)
 """How conditions begin what they tell of an attempt (`diagnosis.first_failures`); what programs say comes later."""
@@ -151,7 +153,17 @@ class ContainerFailure:
     @property
     def lost_a_peer(self) -> bool:
         """Whether it said last that another rank is gone."""
-        return LOST_A_PEER.search(self.message) is not None
+        return LOST_A_PEER.search(self._said) is not None
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether it said last that nothing listened where it connected to: a rank that is gone, or a wrong address."""
+        return _REFUSED.search(self._said) is not None
+
+    @property
+    def _said(self) -> str:
+        """What it raised, or else all that it said: warnings before an exception are overcome."""
+        return "\n".join(exceptions(self.message)) or self.message
 
 
 def container_failures(pod: JsonObject) -> list[ContainerFailure]:

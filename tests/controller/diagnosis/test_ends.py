@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 from support.failing_pods import (
     FAILED,
+    NAN,
     TOLD,
     FailingWorld,
     failing,
     pod,
+    terminated,
 )
 from support.objects import runtime_object, trainjob_object
 from support.world import KEY
 
-from trainmaster.controller.diagnosis.diagnosis import HELD, INTERVAL, LATELY, READING, SECOND_READ
+from trainmaster.controller.diagnosis.diagnosis import HELD, INTERVAL, LATELY, PEER_READ, READING, SECOND_READ
 from trainmaster.controller.kube.rest.errors import (
     Forbidden,
     KubeError,
@@ -86,6 +88,41 @@ async def test_a_finding_that_comes_while_the_end_is_written_completes_it() -> N
     assert world.conditions["Failed"]["message"] == FAILED["message"]
     await world.reconcile()
     assert world.conditions["Failed"]["message"] == f"{FAILED['message']}; {TOLD}"
+    assert world.diagnosis._jobs == {}
+
+
+LOST = failing(0, message="RuntimeError: Connection closed by peer", phase="Failed")
+ALIVE = pod(1, phase="Running")
+OVER = pod(1, terminated(0), phase="Succeeded")
+BUG = pod(1, terminated(message=NAN, at=6), phase="Failed")
+IS_LOST = (
+    "rank 0 (pod demo-node-0-0-abcde, container node) failed at 2026-01-01T00:00:05Z with exit code 1 (it lost another "
+    "rank): RuntimeError: Connection closed by peer"
+)
+
+
+@pytest.mark.parametrize(
+    ("later", "told"),
+    [
+        pytest.param(BUG, TOLD.replace(":05Z", ":06Z"), id="it fails"),
+        pytest.param(OVER, f"attempt 0: rank 1 ended first, with exit code 0; {IS_LOST}", id="it is done"),
+        pytest.param(ALIVE, f"attempt 0: {IS_LOST}", id="it goes on"),
+    ],
+)
+async def test_a_rank_that_was_lost_has_time_to_say_why(later: JsonObject, told: str) -> None:
+    """The node of the other one may tell its end first: the pod of the lost one is there a moment longer."""
+    world = await running_unhurriedly()
+    world.show_pods(LOST, ALIVE)
+    assert await world.report(FAILED, failed=1) == RequeueAfter(HELD)
+    await world.diagnose()
+    assert isinstance(await world.reconcile(), RequeueAfter)
+    assert world.conditions == {}
+    world.show_pods(LOST, later)
+    await world.clock.advance(PEER_READ if later is not ALIVE else HELD)
+    await world.diagnose()
+    await world.reconcile()
+    assert world.conditions["Failed"]["message"] == f"{FAILED['message']}; {told}"
+    assert world.told == [told]
     assert world.diagnosis._jobs == {}
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.failing_pods import BACKING_OFF, RUNNING, container_status, pod, terminated
+from support.failing_pods import BACKING_OFF, RUNNING, TOLD, container_status, pod, terminated
 from support.job_views import (
     NODES,
     at,
@@ -22,7 +22,9 @@ from support.job_views import (
     view,
 )
 
+from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.condition_causes import cause_of
+from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.pods import missing_pods
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.timeline import MOST, timeline
@@ -167,6 +169,42 @@ def test_failures_restarts_and_suspensions_are_told() -> None:
     assert (20, "rank 1: container node ends with exit code 137 (OOMKilled), restart 1") in told
     assert (40, "1 pod of attempt 1 is created") in told
     assert (50, "it is resumed") in told
+
+
+def test_what_happened_in_one_second_is_told_attempt_by_attempt_and_its_end_last() -> None:
+    pods = [
+        pod(
+            0,
+            terminated(1, at=20, message=f"Connection reset in {number}"),
+            attempt=number,
+            created=20,
+            suffix=str(number),
+        )
+        for number in (2, 0, 1)
+    ]
+    ends = trainjob(condition("Failed", since=20))
+    told = [text for at, text in texts(view(ends, jobsets=[], pods=pods)) if at == 20 and "started" not in text]
+    failed = "rank 0: container node ends with exit code 1"
+    assert told == [
+        "1 pod is created", failed,
+        "1 pod of attempt 1 is created", failed,
+        "1 pod of attempt 2 is created", failed,
+        "it has failed: Failed",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("restarts", "detail"), [(0, ""), (1, "jobset failed due to reaching max number of restarts")])
+def test_a_limit_of_restarts_is_told_only_of_what_was_restarted(restarts: int, detail: str) -> None:
+    limit = "jobset failed due to reaching max number of restarts"
+    failed = trainjob(condition("Failed", "ReachedMaxRestarts", f"{limit}; {TOLD}"), status={"restarts": restarts})
+    made = jobset()
+    made["spec"]["failurePolicy"] = {"maxRestarts": restarts}
+    made["status"]["restarts"] = restarts
+    of = view(failed, jobsets=[made], pods=[])
+    assert state_of(of).detail == detail
+    assert f"it has failed: {f'{detail}; ' if detail else ''}{TOLD}" in [text for _, text in texts(of)]
+    untold = view(trainjob(condition("Failed", "ReachedMaxRestarts", limit)), jobsets=[made], pods=[])
+    assert (explain(untold).findings[0].cause is Cause.BACKOFF_LIMIT_EXCEEDED) is bool(restarts)
 
 
 def test_what_is_not_known_of_pods_is_told_too() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,10 +16,12 @@ from support.virtualtime import VirtualClock
 from trainmaster.controller.cli.explain.text import lines_of, to_json
 from trainmaster.controller.cli.history.tables import duration
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.jobs.rows import rows_of
+from trainmaster.controller.cli.jobs.rows import rows_of, trouble_of
 from trainmaster.controller.cli.printers import human_duration
+from trainmaster.controller.container_failures import container_failures
+from trainmaster.controller.diagnosis.first_failures import FirstFailures
 from trainmaster.controller.explain.explanation import explain
-from trainmaster.controller.explain.state import WORDS
+from trainmaster.controller.explain.state import WORDS, state_of
 from trainmaster.controller.history.job_objects import record_of
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.cache.store import Store
@@ -96,10 +99,20 @@ async def test_a_job_is_in_one_state_wherever_one_looks(job: JsonObject, pods: l
     assert word in WORDS
 
 
-def test_what_has_ended_keeps_its_word_in_the_history() -> None:
+def test_what_has_ended_keeps_its_word_when_it_is_deleted() -> None:
     assert record_of(trainjob(condition("Complete"))).state == "Complete"
     assert record_of(pytorchjob(condition("Succeeded"))).state == "Succeeded"
     assert record_of(trainjob(condition("Failed"))).state == "Failed"
+    for job, result, word in (
+        (trainjob(), "Succeeded", "Complete"),
+        (pytorchjob(), "Succeeded", "Succeeded"),
+        (trainjob(), "Failed", "Failed"),
+        (trainjob(), "Deleted", "Deleted"),
+        (trainjob(), "", "Deleted"),
+    ):
+        gone = replace(view(job), is_deleted=True, result=result)
+        assert state_of(gone).word == word
+        assert next(lines_of(explain(gone), gone)).split(": ")[1].split(" ")[0] == word
 
 
 def test_list_and_history_tell_the_same_duration_whatever_restarts_there_were() -> None:
@@ -139,6 +152,20 @@ def test_a_row_has_the_cause_that_explain_finds_in_the_pods_or_that_of_the_condi
     ]
     rows = rows_of([Job(each, TRAINJOBS) for each in told], pods=[], jobsets=[], now=moment(9))
     assert [row.cause for row in rows] == ["ContainerFailed", ""]
+
+
+def test_who_ended_first_is_named_wherever_a_cause_is_told() -> None:
+    lost = pod(0, terminated(message="RuntimeError: Connection closed by peer"), phase="Failed")
+    known = view(trainjob(condition("Failed")), pods=[lost, pod(1, terminated(0), phase="Succeeded")])
+    first = "rank 1 ended first, with exit code 0"
+    trouble = trouble_of(Job(known.object, TRAINJOBS), pods=known.pods, jobset=None, now=known.now)
+    (told,) = FirstFailures().add(container_failures(lost), {}, known)
+    assert explain(known).findings[0].evidence[0].text == first
+    assert trouble is not None
+    assert trouble.text == first
+    assert told.text.startswith(f"attempt 0: {first}; rank 0 (pod demo-node-0-0-abcde, container node) failed at ")
+    gone = view(trainjob(condition("Failed", message=f"jobset failed; {told.text}")), pods=[])
+    assert f"{first}; rank 0 (pod" in explain(gone).findings[0].evidence[0].text
 
 
 async def test_why_a_v1_job_failed_its_pods_tell_and_nobody_else_guesses() -> None:

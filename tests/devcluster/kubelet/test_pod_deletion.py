@@ -28,6 +28,20 @@ async def test_deletion_is_graceful_and_leaves_nothing(node: Node, kubelet: Kube
     await eventually(lambda: not files.exists())
 
 
+async def test_a_pod_that_is_removed_has_told_how_it_ended(node: Node, kubelet: Kubelet) -> None:
+    """It may have ended by itself in the instant in which it was deleted."""
+    script = "trap 'echo own error; exit 3' TERM; while :; do sleep 0.02; done"
+    await node.create(sh(script, terminationMessagePolicy="FallbackToLogsOnError"))
+    pod = await node.phase("Running")
+    async with node.api.watch(PODS, since=int(pod["metadata"]["resourceVersion"])) as changes:
+        await node.api.delete(PODS, "default", "p")
+        removed = await anext(change async for change in changes if change.type == "DELETED")
+    assert removed.object is not None
+    ended = terminated(removed.object)
+    assert ended["exitCode"] == 3
+    assert ended["message"].endswith("own error\n")  # a shell may tell of its sleep before
+
+
 async def test_the_files_of_a_pod_that_is_deleted_as_it_ends_are_removed_once(
     node: Node, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,7 +57,6 @@ peer, _ = socket.create_server(("", port)).accept()
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as for the first process of a container
 while peer.recv(100):
     pass
-time.sleep(0.5)  # the other one is gone by then
 raise ConnectionError("Connection closed by peer [10.0.0.7]:29500")
 """
 )
@@ -198,6 +197,21 @@ FAILED: dict[str, Case] = {
         nodes=2,
         failed_node=1,
         said="KeyError: 'learning_rate'",
+    ),
+    "early": Case(
+        cause="ContainerFailed",
+        words=("ended first, with exit code 0", "Connection closed by peer"),
+        command=python("def fail(): raise SystemExit(0)\n" + LOST_PEER),
+        nodes=2,
+        failed_node=0,
+        said="Connection closed by peer",
+    ),
+    "refused": Case(
+        cause="ContainerFailed",
+        words=("which address refused is not known", "rank 0 listens there"),
+        command=python("import socket; socket.create_connection(('127.0.0.1', 9))"),
+        failed_node=0,
+        said="Connection refused",
     ),
     "too-often": Case(
         cause="ContainerFailed",

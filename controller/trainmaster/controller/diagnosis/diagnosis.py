@@ -11,7 +11,8 @@ Guarantees:
   Jobs that have no pods, half a minute after they were seen, and then as rarely, events are read as well; and those of
   a JobSet that lacks Jobs which may be refused, a few seconds after it was seen, and ever more rarely from then on.
 - The end of a TrainJob that has failed is held back until its pods were read, for `HELD` seconds at most: whoever
-  takes the cause of its end from its conditions finds it there. If that takes longer it is added later.
+  takes the cause of its end from its conditions finds it there. If that takes longer it is added later. While all that
+  is known is that a rank was lost, and some go on, their pods are read every `PEER_READ` seconds of these.
 - Pods that cannot be read after a failure are read again, ever more rarely, for `READING` seconds. If the job has ended
   by then, its end says that its cause is not known. Without the right to read pods they are read once.
 - A process that takes over reads once the pods of jobs that have failed in the last `LATELY` seconds and whose end does
@@ -26,14 +27,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Final, NamedTuple
 
 import structlog
 
 from trainmaster.controller.conditions import CONTAINER_FAILED, WAITING, find_condition, is_true, stored_status
 from trainmaster.controller.diagnosis.counts import Counts, counts_of, fails, is_ready, lacks_pods, stuck
-from trainmaster.controller.diagnosis.first_failures import FirstFailures, read_condition
+from trainmaster.controller.diagnosis.first_failures import FirstFailures, lacks_cause, read_condition
 from trainmaster.controller.diagnosis.reading import (
     PodFailures,
     Unread,
@@ -45,14 +45,16 @@ from trainmaster.controller.diagnosis.reading import (
 )
 from trainmaster.controller.diagnosis.waiting import waiting_condition
 from trainmaster.controller.explain.findings import Event
+from trainmaster.controller.explain.pods import is_running
 from trainmaster.controller.explain.state import PATIENCE
+from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.kube.cache.store import StoreReader, parse_resource_version
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, JOBSET_FAILED
+from trainmaster.runtime.api.constants import COMPLETE, FAILED
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -66,6 +68,9 @@ HELD: Final = 3.0
 
 SECOND_READ: Final = 2.0
 """Seconds until the pods are read once more: the nodes of other ranks may tell later what happened earlier."""
+
+PEER_READ: Final = 0.4
+"""Seconds until pods are read again for the end of a rank that was lost, which may be gone half a second later."""
 
 READING: Final = 240.0
 """Seconds for which pods are read again that cannot be read; an API server is away for less, as a rule, and after five
@@ -275,21 +280,11 @@ class Diagnosis:
     def observe_ended(self, key: str, trainjob: JsonObject, jobset: JsonObject | None) -> Findings:
         """Return what was found about a TrainJob only after its end was told."""
         job = self._jobs.get(key)
-        if job is None and jobset is not None and self._lacks_cause(trainjob, jobset):
+        if job is None and jobset is not None and lacks_cause(trainjob, jobset, self._leads_since, within=LATELY):
             now = self._clock.monotonic()
             job = self._jobs[key] = _Job(jobset["metadata"]["uid"], due=now, ended_at=now, is_taken_over=True)
             self._ask(key)
         return NOTHING if job is None or job.is_unread_at_end else Findings(job.first_failures)
-
-    def _lacks_cause(self, trainjob: JsonObject, jobset: JsonObject) -> bool:
-        """Tell whether another process has told of the end of a TrainJob, lately and without its cause."""
-        conditions = trainjob["status"]["conditions"]
-        failed = find_condition(conditions, FAILED)
-        if failed is None or find_condition(conditions, CONTAINER_FAILED) is not None:
-            return False
-        at, earliest = str(failed.get("lastTransitionTime")), self._leads_since - timedelta(seconds=LATELY)
-        is_late = time_text(earliest) < at < time_text(self._leads_since)
-        return is_late and is_true(stored_status(jobset)["conditions"], JOBSET_FAILED)
 
     def refusal(self, key: str, jobset: JsonObject | None) -> str | None:
         """Take a JobSet that lacks Jobs, None if it lacks none; return why, if that is known."""
@@ -378,18 +373,22 @@ class Diagnosis:
         if isinstance(pods, Unread):
             return has_ended  # otherwise there is nothing new to tell
         trainjob, jobset = objects
+        shown = [each.shown for each in pods]
         failures, over = [failure for pod in pods for failure in pod.failures], set(overcome(pods, attempt))
         if not job.was_read:
             # What has been overcome in the time of another process, that one has told of.
-            before = time_text(self._leads_since)
-            job.first_failures.skip(each for each in over if each.at < before)
+            job.first_failures.skip(each for each in over if each.at < time_text(self._leads_since))
         job.was_read = True
         job.failing_as_of = version if any(each not in over for each in failures) else 0
-        for each in job.first_failures.add(failures, replaced(pods)):
+        view = JobView(trainjob, now=self._clock.now(), pods=shown)
+        for each in job.first_failures.add(failures, replaced(pods), view):
             log.info("a container failed", failure=each.text)
             self._recorder.event(trainjob, type="Warning", reason=CONTAINER_FAILED, action=_ACTION, note=each.text)
         if job.pods is not None:
-            await self._explain(job, trainjob, jobset, [each.shown for each in pods])
+            await self._explain(job, trainjob, jobset, shown)
+        left = (job.ended_at or 0.0) + HELD - self._clock.monotonic()
+        if has_ended and left > 0 and job.first_failures.lacks_peer and any(map(is_running, shown)):
+            job.was_read_at_end, job.due = False, self._clock.monotonic() + min(PEER_READ, left)
         return True
 
     def _reads_again(self, job: _Job, error: Unread, *, has_ended: bool) -> bool:

@@ -12,11 +12,12 @@ Guarantees:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 
-from trainmaster.controller.conditions import CONTAINER_FAILED
+from trainmaster.controller.conditions import CONTAINER_FAILED, find_condition, is_true, stored_status
 from trainmaster.controller.container_failures import (
     OOM_KILLED,
     STATUS_UNKNOWN,
@@ -24,8 +25,11 @@ from trainmaster.controller.container_failures import (
     meaning_of,
     node_title,
 )
-from trainmaster.controller.explain.causes.failures.containers import cause_of_failure
+from trainmaster.controller.explain.causes.failures.containers import cause_of_failure, ended_first, told_first
+from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.last_words import failed_rank, last_words
+from trainmaster.runtime.api.constants import FAILED, JOBSET_FAILED
 from trainmaster.runtime.jsontree import JsonObject
 
 ATTEMPTS: Final = 5
@@ -37,6 +41,7 @@ _TELLING: Final = frozenset({OOM_KILLED, STATUS_UNKNOWN})
 """Reasons that no last words explain."""
 
 _LOST_A_PEER: Final = "it lost another rank"
+_WAS_REFUSED: Final = "nothing listened where it connected to"
 
 _UNSAID: Final = "with terminationMessagePolicy: FallbackToLogsOnError its last lines would stand here"
 
@@ -63,6 +68,12 @@ class FirstFailure:
         found = _ATTEMPT.match(self.text)
         return found[0] if found else ""
 
+    def gives_way_to(self, failure: ContainerFailure, text: str) -> bool:
+        """Whether another failure is the likelier cause; or the same, of which a text tells who had ended first."""
+        if self.precedence is None or self.precedence != failure.precedence:
+            return self.precedence is not None and failure.precedence < self.precedence
+        return text not in ("", self.text)
+
 
 @dataclass(slots=True)
 class FirstFailures:
@@ -83,12 +94,20 @@ class FirstFailures:
 
     _seen: set[Identity] = field(default_factory=set)
 
-    def add(self, failures: Iterable[ContainerFailure], replaced: Mapping[str, int]) -> list[FirstFailure]:
+    @property
+    def lacks_peer(self) -> bool:
+        """Whether the last failure is one of a rank that lost another one."""
+        return bool(self.told and self.told[-1].precedence and self.told[-1].precedence[0])
+
+    def add(
+        self, failures: Iterable[ContainerFailure], replaced: Mapping[str, int], view: JobView | None = None
+    ) -> list[FirstFailure]:
         """Take the failures that all pods tell of by now; returns what is to be told of them.
 
         Args:
             failures: All of them, also those that were told.
             replaced: By UID of a pod, how many pods had its place before, if any had.
+            view: The job with its pods, which tell who had done its work.
         """
         known = {(each.pod_uid, each.container, each.run): each for each in failures if not each.stopped}
         self._seen = set(known)
@@ -101,12 +120,13 @@ class FirstFailures:
         news = []
         for attempt, failure in sorted(first.items(), key=lambda item: item[1].order):
             told = next((each for each in reversed(self.told) if each.attempt == attempt), None)
-            if attempt in self._open_attempts and (
-                told is None or told.precedence is None or told.precedence <= failure.precedence
-            ):
+            done = [] if view is None else ended_first(view, failure)
+            text = f"{attempt}: {describe(failure, done)}"
+            is_open = attempt in self._open_attempts
+            if is_open and (told is None or not told.gives_way_to(failure, text if done else "")):
                 continue
-            new = FirstFailure(f"{attempt}: {describe(failure)}", cause_of_failure(failure).value, failure.precedence)
-            if attempt in self._open_attempts and told is not None:
+            new = FirstFailure(text, cause_of_failure(failure).value, failure.precedence)
+            if is_open and told is not None:
                 self.told[self.told.index(told)] = new
             else:
                 self.told = [*self.told[1 - ATTEMPTS :], new]
@@ -159,19 +179,30 @@ def read_condition(condition: JsonObject) -> FirstFailures:
     return FirstFailures(told, is_open=bool(told), _open_attempts={each.attempt for each in told})
 
 
-def describe(failure: ContainerFailure) -> str:
-    """Say in one line what failed where, when and how, and its last words."""
+def lacks_cause(trainjob: JsonObject, jobset: JsonObject, before: datetime, *, within: float) -> bool:
+    """Tell whether the end of a TrainJob was told in so many seconds before a time, without its cause."""
+    conditions = trainjob["status"]["conditions"]
+    failed = find_condition(conditions, FAILED)
+    if failed is None or find_condition(conditions, CONTAINER_FAILED) is not None:
+        return False
+    at, earliest = str(failed.get("lastTransitionTime")), before - timedelta(seconds=within)
+    return time_text(earliest) < at < time_text(before) and is_true(stored_status(jobset)["conditions"], JOBSET_FAILED)
+
+
+def describe(failure: ContainerFailure, done: Sequence[JsonObject] = ()) -> str:
+    """Say in one line what failed where, when and how, and its last words; and which pods had `done` their work."""
+    first = f"{told_first(done)}; " if done else ""
     where = f"pod {failure.pod}, container {failure.container}"
     at = f" at {failure.at}" if failure.at else ""
     words = last_words(failure.message)
     reason = failure.reason if _reason(failure) != _NO_REASON else ""
     meaning = meaning_of(failure.exit_code, reason)
     if not reason and failure.lost_a_peer:
-        meaning = _LOST_A_PEER
+        meaning = _WAS_REFUSED if failure.was_refused else _LOST_A_PEER
     why = f" ({': '.join(filter(None, (reason, meaning)))})" if reason or meaning else ""
     unsaid = "" if failure.tells_log or reason in _TELLING else f"; {_UNSAID}"
     end = f": {words}" if words else unsaid
-    return f"{_who(failure)} ({where}) failed{at} with exit code {failure.exit_code}{why}{end}"
+    return f"{first}{_who(failure)} ({where}) failed{at} with exit code {failure.exit_code}{why}{end}"
 
 
 def _who(failure: ContainerFailure) -> str:

@@ -131,8 +131,13 @@ def last_failures(view: JobView) -> list[FailedContainer]:
         ]
         # Where nothing else tells why a job has failed: a run that was stopped then has overcome nothing.
         if found := _newest(there, superseded=False) or (_newest(there, superseded=True) if is_final else []):
-            return sorted(found, key=lambda each: each.failure.precedence)
+            return sorted(found, key=lambda each: (_is_gone_initially(each), each.failure.precedence))
     return []
+
+
+def _is_gone_initially(failed: FailedContainer) -> bool:
+    """Whether it is an init container, which fails alike in all pods, of a pod whose log cannot be read for long."""
+    return failed.failure.is_initial and bool(failed.pod["metadata"].get("deletionTimestamp"))
 
 
 def _newest(of_places: Sequence[Sequence[list[FailedContainer]]], *, superseded: bool) -> list[FailedContainer]:

@@ -14,6 +14,7 @@ from typing import Final
 
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, PLUGIN_SKIPPED, WAITING
 from trainmaster.controller.explain.cause import Question
+from trainmaster.controller.explain.condition_causes import REACHED_MAX_RESTARTS
 from trainmaster.controller.explain.findings import parse_time
 from trainmaster.controller.explain.pods import (
     current_pods,
@@ -24,7 +25,7 @@ from trainmaster.controller.explain.pods import (
     wanted_pods,
 )
 from trainmaster.controller.explain.view import JobView, condition_since
-from trainmaster.controller.job_fields import PRECEDENCE, conditions_of, number
+from trainmaster.controller.job_fields import ENDS, PRECEDENCE, conditions_of, number
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED, TRAINJOB_KIND
 from trainmaster.runtime.jobs.constants import CREATED, RESTARTING, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
@@ -95,7 +96,10 @@ def state_of(view: JobView) -> JobState:
     """Return the state of a job."""
     found = _state_of(view)
     told = next((each for each in PRECEDENCE if each in view.conditions), None)
-    if told is None or found.state in (State.DELETED, State.TERMINATING):
+    if found.state is State.DELETED:
+        word = word_of_end(view.kind, view.result) or State.DELETED.value
+        return replace(found, detail="it is deleted" if word in ENDS else "", word=word)
+    if told is None or found.state is State.TERMINATING:
         return replace(found, word=found.state.value)
     return replace(found, word=told)
 
@@ -111,9 +115,8 @@ def _state_of(view: JobView) -> JobState:
     conditions = view.conditions
     if view.outcome is not None:
         end = conditions[view.outcome]
-        return JobState(
-            State.FAILED if view.outcome == FAILED else State.COMPLETE, condition_since(end), _words_of(end)
-        )
+        state = State.FAILED if view.outcome == FAILED else State.COMPLETE
+        return JobState(state, condition_since(end), words_of_end(view, end)[0])
     if view.is_terminating:
         return JobState(State.TERMINATING, parse_time(view.metadata["deletionTimestamp"]))
     if is_suspended(view):
@@ -127,10 +130,16 @@ def is_suspended(view: JobView) -> bool:
     return view.is_suspended or any((each.get("spec") or {}).get("suspend") for each in jobsets)
 
 
-def _words_of(condition: JsonObject) -> str:
-    """Say how a job ended, in the words of its status, without those about the container that failed."""
-    words = str(condition.get("message") or condition.get("reason") or "").partition("; attempt ")[0]
-    return next(iter(words.splitlines()), "")
+def words_of_end(view: JobView, end: JsonObject) -> tuple[str, str]:
+    """Return what the condition with which a job ended says of that, and of the container that failed first.
+
+    A limit of restarts is no cause where there was none: JobSet names it also where it allows no restart.
+    """
+    said, mark, failure = str(end.get("message") or end.get("reason") or "").partition("; attempt ")
+    jobset = next(iter(view.jobsets or ()), {})
+    if end.get("reason") == REACHED_MAX_RESTARTS and not view.restarts(jobset, view.pods or ()):
+        said = ""
+    return next(iter(said.splitlines()), ""), f"{mark.removeprefix('; ')}{failure}"
 
 
 def _active(view: JobView) -> JobState:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from typing import Final
 
 from trainmaster.controller.conditions import CONTAINER_FAILED
@@ -21,6 +22,7 @@ from trainmaster.controller.container_failures import (
 )
 from trainmaster.controller.explain.findings import Event, ObjectReference, parse_time, reference_to
 from trainmaster.controller.explain.pods import condition_of, known_pods, places, wanted_pods
+from trainmaster.controller.explain.state import words_of_end
 from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.controller.job_fields import ENDS, conditions_of
 from trainmaster.runtime.api.constants import DEADLINE_EXCEEDED_REASON, FAILED
@@ -57,12 +59,15 @@ class Moment:
     until: datetime | None = None
     """When it happened last, if it happened more than once."""
 
+    attempt: float = 0
+    """In which attempt it happened; what is of none comes after all."""
+
 
 def timeline(view: JobView) -> Sequence[Moment]:
     """Return what happened to a job."""
-    # Of what has the same second, what follows from others comes later.
+    # Of what has the same second, and the same attempt, what follows from others comes later.
     moments = [*_objects(view), *_pods(view), *_failures(view), *_warnings(view), *_conditions(view), *_untold(view)]
-    moments.sort(key=lambda moment: moment.at)
+    moments.sort(key=lambda moment: (moment.at, moment.attempt))
     if len(moments) <= MOST:
         return moments
     half = MOST // 2
@@ -80,7 +85,7 @@ def _objects(view: JobView) -> Iterator[Moment]:
         yield from _made(jobset, "its JobSet is created")
     yield from _created_together(view.jobs or (), "Job")
     if deleted := parse_time(view.metadata.get("deletionTimestamp")):
-        yield Moment(deleted, f"the {view.kind} is deleted")
+        yield Moment(deleted, f"the {view.kind} is deleted", attempt=inf)
 
 
 def _made(obj: JsonObject, text: str) -> Iterator[Moment]:
@@ -93,11 +98,11 @@ def _created_together(objects: Iterable[JsonObject], noun: str) -> Iterator[Mome
         times = sorted(filter(None, (parse_time(each["metadata"].get("creationTimestamp")) for each in of_attempt)))
         if times:
             again = f" of attempt {attempt}" if attempt else ""
-            yield _span(times, f"{_counted(len(of_attempt), noun, again)} created")
+            yield _span(times, f"{_counted(len(of_attempt), noun, again)} created", attempt)
 
 
-def _span(times: Sequence[datetime], text: str) -> Moment:
-    return Moment(times[0], text, until=times[-1] if times[-1] != times[0] else None)
+def _span(times: Sequence[datetime], text: str, attempt: float) -> Moment:
+    return Moment(times[0], text, until=times[-1] if times[-1] != times[0] else None, attempt=attempt)
 
 
 def _counted(number: int, noun: str, which: str = "") -> str:
@@ -121,12 +126,13 @@ def _conditions(view: JobView) -> Iterator[Moment]:
         if at is None:
             continue
         if kind == SUSPENDED:
-            yield Moment(at, "it is suspended" if holds == "True" else "it is resumed")
+            yield Moment(at, "it is suspended" if holds == "True" else "it is resumed", attempt=inf)
         elif kind in ENDS and holds == "True":
-            told = _shortened(str(condition.get("message") or condition.get("reason") or ""))
-            yield Moment(at, f"it {'has failed' if kind == FAILED else 'is complete'}{f': {told}' if told else ''}")
+            told = _shortened("; ".join(filter(None, words_of_end(view, condition))))
+            how = "has failed" if kind == FAILED else "is complete"
+            yield Moment(at, f"it {how}{f': {told}' if told else ''}", attempt=inf)
         elif kind == RESTARTING and holds == "True":
-            yield Moment(at, _shortened(str(condition.get("message") or "it is restarted")))
+            yield Moment(at, _shortened(str(condition.get("message") or "it is restarted")), attempt=inf)
 
 
 def _pods(view: JobView) -> Iterator[Moment]:
@@ -141,7 +147,7 @@ def _pods(view: JobView) -> Iterator[Moment]:
             known = sorted(each for each in times if each is not None)
             if known:
                 part = f"{len(known)} of " if len(known) < len(pods) else ""
-                yield _span(known, f"{part}{_counted(len(pods), 'pod', again)} {what}")
+                yield _span(known, f"{part}{_counted(len(pods), 'pod', again)} {what}", attempt)
 
 
 def _untold(view: JobView) -> Iterator[Moment]:
@@ -152,7 +158,7 @@ def _untold(view: JobView) -> Iterator[Moment]:
     untold = sum((wanted_pods(view) or {}).values()) - (len(attempts[-1][1]) if attempts else 0)
     if untold > 0:
         pods = "1 pod" if untold == 1 else f"{untold} pods"
-        yield Moment(view.now, f"of {pods} nothing is known any more: deleted by now, or never created")
+        yield Moment(view.now, f"of {pods} nothing is known any more: deleted by now, or never created", attempt=inf)
 
 
 def _scheduled_at(pod: JsonObject) -> datetime | None:
@@ -181,10 +187,11 @@ def _failures(view: JobView) -> Iterator[Moment]:
     found.sort(key=lambda pair: pair[0].order)
     for failure, pod in found[:_MOST_FAILURES]:
         if at := parse_time(failure.at):
-            yield Moment(at, f"{role_of(pod)}: {_ended(failure)}", reference_to({"kind": "Pod", **pod}))
+            text = f"{role_of(pod)}: {_ended(failure)}"
+            yield Moment(at, text, reference_to({"kind": "Pod", **pod}), attempt=failure.attempt)
     rest = sorted(filter(None, (parse_time(failure.at) for failure, _ in found[_MOST_FAILURES:])))
     if rest:
-        yield _span(rest, f"{len(rest)} more containers fail")
+        yield _span(rest, f"{len(rest)} more containers fail", found[-1][0].attempt)
 
 
 def _ended(failure: ContainerFailure) -> str:
@@ -209,7 +216,7 @@ def _warnings(view: JobView) -> Iterator[Moment]:
         times = f" ({count} times)" if count > 1 else ""
         at = min(filter(None, (each.first for each in events)))
         text = f"{first.reason}{times}: {_shortened(first.note)}" if first.note else f"{first.reason}{times}"
-        yield Moment(at, text, first.about, until=last if last > at else None)
+        yield Moment(at, text, first.about, until=last if last > at else None, attempt=inf)
 
 
 def _is_told_otherwise(event: Event, view: JobView) -> bool:

@@ -73,6 +73,9 @@ class JobView(JobFields):
     is_deleted: bool = False
     """Whether the job is gone; then it is only as much of one as others still tell of it."""
 
+    result: str = ""
+    """How a job that is gone had ended, as the history has it."""
+
     runtimes: Objects = None
     """The runtime that it names; where there is none of that name, all of the kind."""
 

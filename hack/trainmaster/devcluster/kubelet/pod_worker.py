@@ -19,9 +19,7 @@ from pathlib import Path
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, WriteOptions
-from trainmaster.devcluster.apiserver.registry.generic.disruption import DISRUPTION_TARGET
 from trainmaster.devcluster.apiserver.resources import PODS, SECRETS, GroupResource
-from trainmaster.devcluster.controllers.objects import is_condition_true
 from trainmaster.devcluster.events import EventBroadcaster
 from trainmaster.devcluster.kubelet.container import (
     LOST_REASON,
@@ -221,10 +219,7 @@ class PodWorker:
             if started:
                 await self._settle()
             finished = self._lifecycle.finished
-            # Nobody looks at the last status of a pod that is removed with the next request, unless it was taken away.
-            removed_next = finished and self._lifecycle.deleting and not self._pod["metadata"].get("finalizers")
-            removed_next = removed_next and not is_condition_true(self._pod, DISRUPTION_TARGET)
-            told = self._gone or removed_next or await self._update_status()
+            told = self._gone or await self._update_status()
             if finished and told:
                 break
             wake_at = self._refresh(actions.wake_at)

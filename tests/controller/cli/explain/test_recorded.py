@@ -56,7 +56,7 @@ async def test_the_history_tells_of_a_job_that_is_gone(
     mine, _ = quiet
     assert await explained(mine, "gone") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["TrainJob research/gone: Deleted", "  it is gone, and no event tells more"]
+    assert lines[:2] == ["TrainJob research/gone: Failed (it is deleted)", "  it is gone, and no event tells more"]
     assert "history:" in lines
     assert any(line.split() == ["State:", "Failed", "(OutOfMemory)"] for line in lines)
     assert await explained(mine, "gone", "json") == 0

@@ -155,8 +155,11 @@ async def test_logs_outlive_pods_until_the_job_is_deleted(mine: Team, tmp_path: 
         return len((await mine.client.list(PODS, mine.name))["items"]) == count
 
     await until(lambda: left(1))
-    for words in ([], ["--rank", "0"], ["-f"]):
-        assert (await mine.cli("logs", "broken", *words, code=0)).out == "here 0\n"
+    first = f"rank 1 failed first; its log: {mine.advised('logs', 'broken')} --rank 1\n"
+    for words, told in (([], first), (["--rank", "0"], ""), (["-f"], first)):
+        done = await mine.cli("logs", "broken", *words, code=0)
+        assert (done.out, done.err) == ("here 0\n", told)
+    assert (await mine.cli("logs", "broken", "--rank", "1", code=0)).out == "here 1\noh no\n"
     await mine.client.delete(JOBSETS, mine.name, "broken")
     await until(lambda: left(0))
     lines = (await mine.cli("logs", "broken", "--all", code=0)).out.splitlines()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -99,4 +99,5 @@ async def _what_is_left(
     else:
         return None
     gone = {**job, "metadata": {"name": name, "namespace": namespace}}
-    return _Found(await gather_deleted(client, gone, now=now, command_options=command_options), record)
+    view = await gather_deleted(client, gone, now=now, command_options=command_options)
+    return _Found(view if record is None else replace(view, result=record.result), record)

@@ -1,8 +1,9 @@
 """`trainmaster logs`: what the containers of a job have printed.
 
 Without options it is the log of rank 0, or of the launcher where there is one, up to now. Where there is no log, the
-reason is told: pods that wait, or are gone, and how the job failed. An embedded cluster keeps the logs of all attempts
-until the job is deleted; of a log that was too long for it, what is missing is told.
+reason is told: pods that wait, or are gone, and how the job failed. Where another rank failed first, the command for
+its log is told. An embedded cluster keeps the logs of all attempts until the job is deleted; of a log that was too long
+for it, what is missing is told.
 
 Exit codes: 0 there was a log, whatever became of the job; 1 there was none, or the cluster cannot be used; 2 there is
 no such job or rank; 130 interrupted.
@@ -16,6 +17,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from trainmaster.controller.cli.follow.follower import follow_jobs
@@ -50,8 +52,11 @@ from trainmaster.controller.cli.jobs.options import (
 )
 from trainmaster.controller.cli.output import write_log_line
 from trainmaster.controller.cli.responses import Rejected
+from trainmaster.controller.explain.pods import last_failures
+from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
+from trainmaster.runtime.api.constants import FAILED
 
 _DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
 
@@ -104,7 +109,8 @@ async def _logs(client: KubeClient, arguments: argparse.Namespace) -> int:
     if arguments.follow and job.outcome is None:
         return await _follow(client, job, arguments, options)
     readable = []
-    wanted = await _wanted(client, job, arguments)
+    found = await find_members(client, job, await kept_logs(client, job.uid))
+    wanted = _wanted(client, job, found, arguments)
     for member in wanted:
         pod = member.pod["metadata"]["name"]
         source = log_source(member, previous=arguments.previous, attempt=arguments.attempt)
@@ -123,6 +129,9 @@ async def _logs(client: KubeClient, arguments: argparse.Namespace) -> int:
             report(f"{member.name}: pod {pod} has no log yet: {why_no_log(member.pod)}")
     if readable:
         await _print(client, job, readable, prefixed=arguments.all)
+        if arguments.rank is None and not arguments.all and (first := _failed_first(job, found)) is not None:
+            command = next_command("logs", job, client, arguments)
+            report(f"{first.name} failed first; its log: {command} --rank {(first.ranks or [first.node])[0]}")
         return 0
     if wanted and not arguments.previous and arguments.attempt is None:
         report(f"  what next: {next_command('logs', job, client, arguments)} -f waits for it")
@@ -179,6 +188,19 @@ def _say_which(member: Member, source: LogSource, arguments: argparse.Namespace,
         )
 
 
+def _failed_first(job: Job, found: Sequence[Member]) -> Member | None:
+    """Return the node that a job failed of, where it is not the one whose log is that of the job."""
+    if job.outcome != FAILED:
+        return None
+    pods = [pod for member in found for pod in member.pods]
+    failures = last_failures(JobView(job.object, now=datetime.now(UTC), pods=pods))
+    if len(failures) > 1 and not failures[0].failure.message:
+        return None  # only their logs tell who lost whom
+    uids = {each.failure.pod_uid for each in failures[:1]}
+    nodes = (each for each in found if each.node is not None and not each.leads)
+    return next((each for each in nodes if uids & {pod["metadata"]["uid"] for pod in each.pods}), None)
+
+
 @dataclass(frozen=True, slots=True)
 class _Log:
     """A log that is to be printed."""
@@ -188,13 +210,12 @@ class _Log:
     options: LogOptions
 
 
-async def _wanted(client: KubeClient, job: Job, arguments: argparse.Namespace) -> list[Member]:
+def _wanted(client: KubeClient, job: Job, found: list[Member], arguments: argparse.Namespace) -> list[Member]:
     """Return the members whose logs are asked for; says what there is if there are none.
 
     Raises:
         Rejected: There is no such rank.
     """
-    found = await find_members(client, job, await kept_logs(client, job.uid))
     if not found:
         for line in _explain_no_pods(job):
             report(line)

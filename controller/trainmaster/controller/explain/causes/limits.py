@@ -9,7 +9,7 @@ from typing import Final
 
 from trainmaster.controller.conditions import TIME_TO_LIVE_EXPIRED
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.condition_causes import OF_POLICY
+from trainmaster.controller.explain.condition_causes import OF_POLICY, REACHED_MAX_RESTARTS
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, parse_time, reference_to
 from trainmaster.controller.explain.pods import missing_pods, started_at
 from trainmaster.controller.explain.view import JobView, condition_since, trainmaster
@@ -83,17 +83,18 @@ def backoff_limit_exceeded(view: JobView) -> Iterator[Finding]:
         if condition is not None and _TOO_OFTEN.search(f"{condition.get('reason')}: {condition.get('message')}"):
             told = f"{condition.get('reason')}: {condition.get('message')}{_limit(job)}"
             evidence.append(Evidence(reference_to(job), told, condition_since(condition)))
+    has_limit = view.run_policy.get("backoffLimit") != 0
     for jobset in view.jobsets or ():
         condition = true_conditions(jobset).get(FAILED)
+        most = ((jobset.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts") or 0
+        has_limit = has_limit and (bool(most) or failed.get("reason") != REACHED_MAX_RESTARTS)
         if condition is not None:
             restarts = (jobset.get("status") or {}).get("restarts") or 0
-            most = ((jobset.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts") or 0
             if not most or restarts < most:
                 continue
             told = f"failed after {restarts} of {most} restarts: {condition.get('reason')}: {condition.get('message')}"
             evidence.append(Evidence(reference_to(jobset), told, condition_since(condition)))
     told_by_job = _TOO_OFTEN.search(words) is not None
-    has_limit = view.run_policy.get("backoffLimit") != 0
     if not evidence and not (told_by_job and has_limit):
         return
     since = condition_since(failed)

@@ -192,7 +192,11 @@ def test_how_a_rank_and_its_peers_ended_is_told() -> None:
     # A rank that had done its work when another one lost it is told.
     finding = only(failed(0, 1, LOST), pod(1, phase="Succeeded"))
     assert (finding.cause, finding.certainty) == (Cause.CONTAINER_FAILED, Certainty.POSSIBLE)
-    assert finding.evidence[-1].text == "rank 1 had ended with exit code 0, while rank 0 still went on"
+    assert [each.text for each in finding.evidence] == [
+        "rank 1 ended first, with exit code 0",
+        "rank 0: container node failed with exit code 1",
+        f"it said last: {LOST}",
+    ]
     assert "trainmaster logs t --all -n ns" in finding.what_next[0]
     assert "the same number of steps" in finding.what_next[1]
     # Of what failed in one second the logs tell who lost whom where pods keep no words.
@@ -236,6 +240,12 @@ def test_a_rank_that_lost_another_one_of_which_no_failure_is_known_is_no_cause()
     finding = only(failed(0, 1, LOST))
     assert finding.certainty is Certainty.POSSIBLE
     assert finding.evidence[-1].text.startswith("it lost another rank, of which no failure is known")
+    # What is printed of attempts to connect before an exception is overcome.
+    retries = (
+        "[W socket.cpp:700] The client socket has failed to connect to [t]:29500 (errno: 111 - Connection refused)."
+    )
+    finding = only(failed(0, 1, f"{retries}\nTraceback (most recent call last):\nValueError: bad batch"))
+    assert (finding.certainty, len(finding.evidence)) == (Certainty.CERTAIN, 2)
     # The other one had done its work: an embedded cluster tells of pods that are gone, torchrun of its processes.
     barrier = "W1128 21:50:48.123000 7 torch/distributed/elastic/agent/server/api.py:704] Got termination signal: 15"
     said = {("t-node-0-1", "node"): ["rank 1 leaves", barrier]}
@@ -243,8 +253,8 @@ def test_a_rank_that_lost_another_one_of_which_no_failure_is_known_is_no_cause()
     stopped["metadata"]["deletionTimestamp"] = "2026-11-23T11:49:59Z"
     for gone, logs in ((succeeded, {}), (stopped, {}), (pod(1, phase="Running"), said)):
         finding = only(failed(0, 1, LOST), former_pods=[gone], logs=logs)
-        assert finding.evidence[-1].text == "rank 1 had ended with exit code 0, while rank 0 still went on"
-        assert str(finding.evidence[-1].object) == "Pod t-node-0-1"
+        assert finding.evidence[0].text == "rank 1 ended first, with exit code 0"
+        assert str(finding.evidence[0].object) == "Pod t-node-0-1"
 
 
 def test_of_a_place_that_was_taken_anew_the_last_pod_counts() -> None:

@@ -15,6 +15,7 @@ from trainmaster.controller.explain.findings import Certainty, Finding
 MEMORY, FAILED, NAMES = Cause.OUT_OF_MEMORY, Cause.CONTAINER_FAILED, Cause.NAME_RESOLUTION_FAILED
 RENDEZVOUS, COLLECTIVE, SIZES = Cause.RENDEZVOUS_TIMEOUT, Cause.COLLECTIVE_TIMEOUT, Cause.WORLD_SIZE_MISMATCH
 NCCL = "torch.distributed.DistBackendError: NCCL error in: x.cpp:1"
+C10D = "DistNetworkError: The client socket has failed to connect"
 
 WORDS: tuple[tuple[str, Cause, str], ...] = (
     ("RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.", MEMORY, "limit"),
@@ -73,6 +74,14 @@ WORDS: tuple[tuple[str, Cause, str], ...] = (
       for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")),
     ("ValueError: Error initializing: environment variable RANK expected, but not set", FAILED, "by torchrun"),
     ("ORTE was unable to reliably start one or more daemons.", RENDEZVOUS, "see whether all pods ran"),
+    (f"{C10D} to any network address of (t, 29501). {C10D} to 10.0.0.4:29501 (errno: 111 - Connection refused).",
+     FAILED, "10.0.0.4:29501 refused the connection"),
+    (f"{C10D} to [h]:29501 (errno: 111 - Connection refused).", FAILED, "h:29501 refused the connection"),
+    ("ConnectionError: HTTPConnectionPool(host='mlflow', port=5000): ([Errno 111] Connection refused)",
+     FAILED, "mlflow:5000 refused the connection"),
+    ("ConnectionRefusedError: [Errno 111] Connect call failed ('10.0.0.4', 29501)",
+     FAILED, "10.0.0.4:29501 refused the connection"),
+    ("ConnectionRefusedError: [Errno 111] Connection refused", FAILED, "which address refused is not known"),
 )  # fmt: skip
 
 UNKNOWN = (

@@ -24,7 +24,10 @@ def test_an_init_container_is_known_by_the_jobset() -> None:
 
 
 def test_where_the_log_is_depends_on_whether_the_pods_are_gone() -> None:
-    message = "attempt 0: older\nattempt 1: rank 1 (pod p, container node) failed with exit code 3: ValueError: no"
+    done = "rank 0 ended first, with exit code 0"
+    message = (
+        f"attempt 0: older\nattempt 1: {done}; rank 1 (pod p, container node) failed with exit code 3: ValueError: no"
+    )
     told = {"type": "ContainerFailed", "status": "True", "reason": "ContainerFailed", "message": message}
     gone = "its pod is gone, and its log too: run it again, and follow it"
     for known, what_next in (
@@ -35,4 +38,6 @@ def test_where_the_log_is_depends_on_whether_the_pods_are_gone() -> None:
     ):
         (finding,) = told_by_manager(replace(view(conditions=[told]), **known))
         assert (finding.cause, finding.what_next) == (Cause.CONTAINER_FAILED, [what_next])
-        assert finding.evidence[0].text.endswith("(pod p, container node) failed with exit code 3: ValueError: no")
+        assert finding.evidence[0].text.endswith(
+            f"{done}; rank 1 (pod p, container node) failed with exit code 3: ValueError: no"
+        )

@@ -109,20 +109,27 @@ def cause_of_failure(failure: ContainerFailure, lines: Sequence[str] = ()) -> Ca
 
 def _finding(view: JobView, cause: Cause, failed: list[FailedContainer], *, is_first: bool) -> Finding:
     first = failed[0]
+    done = ended_first(view, first.failure)
     certainty = Certainty.CERTAIN
     if cause in READ_FROM_WORDS and first.failure.reason != OOM_KILLED:
         certainty = Certainty.LIKELY
-    elif first.failure.order[1] or (cause is Cause.CONTAINER_FAILED and not is_first):
+    elif done or (cause is Cause.CONTAINER_FAILED and not is_first):
+        certainty = Certainty.POSSIBLE
+    elif first.failure.order[1] and not first.failure.was_refused:
         certainty = Certainty.POSSIBLE  # it lost a peer, or was ended by others
     alike = {role_of(each.pod) for each in failed if each.failure.exit_code == first.failure.exit_code}
-    evidence = [_described(first, others=len(alike) - 1)]
+    evidence = [
+        *(Evidence(reference_to({"kind": "Pod", **pod}), told_first(done)) for pod in done[:1]),
+        _described(first, others=len(alike) - 1),
+    ]
     probe = _failed_probe(view, first)
     if probe is not None:
         certainty = Certainty.CERTAIN
         evidence.append(probe)
     evidence += _said(first)
-    if certainty is Certainty.POSSIBLE:
-        evidence += _ended_before(view, first, is_first=is_first)
+    if certainty is Certainty.POSSIBLE and is_first and not done and first.failure.lost_a_peer:
+        text = "it lost another rank, of which no failure is known: that ended with exit code 0, or was not reached"
+        evidence.append(Evidence(_reference(first), text))
     limit = _limit(first) if cause is Cause.OUT_OF_MEMORY else ""
     if limit:
         evidence.append(Evidence(_reference(first), limit))
@@ -140,24 +147,23 @@ def _failed_probe(view: JobView, failed: FailedContainer) -> Evidence | None:
     return None
 
 
-def _ended_before(view: JobView, failed: FailedContainer, *, is_first: bool) -> Iterator[Evidence]:
-    """Yield the node that had done its work when another one lost it; or that none is known to have failed before."""
-    if not failed.failure.lost_a_peer:
-        return
+def ended_first(view: JobView, failure: ContainerFailure) -> list[JsonObject]:
+    """Return the pods of the nodes that had done their work when a container failed because it lost them."""
+    if not failure.lost_a_peer:
+        return []
     pods = {(place_of(pod), restart_attempt(pod)): pod for pod in known_pods(view)}
-    done = [
+    return [
         pod
         for (_, attempt), pod in pods.items()
-        if attempt == failed.failure.attempt
-        and labels_of(pod).get(REPLICATED_JOB_LABEL, "") == failed.failure.replicated_job
-        and (has_succeeded(pod) or _had_finished(view, pod, failed.failure.container))
+        if attempt == failure.attempt
+        and labels_of(pod).get(REPLICATED_JOB_LABEL, "") == failure.replicated_job
+        and (has_succeeded(pod) or _had_finished(view, pod, failure.container))
     ]
-    if done:
-        text = f"{who(done)} had ended with exit code 0, while {role_of(failed.pod)} still went on"
-        yield Evidence(reference_to({"kind": "Pod", **done[0]}), text)
-    elif is_first:
-        text = "it lost another rank, of which no failure is known: that ended with exit code 0, or was not reached"
-        yield Evidence(_reference(failed), text)
+
+
+def told_first(done: Sequence[JsonObject]) -> str:
+    """Say which nodes ended first, as all say it that name the cause of a failure."""
+    return f"{who(done)} ended first, with exit code 0"
 
 
 def _had_finished(view: JobView, pod: JsonObject, container: str) -> bool:

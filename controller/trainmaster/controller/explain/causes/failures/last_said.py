@@ -33,7 +33,10 @@ _INTERFACE: Final = (
 _LOCKED_MEMORY: Final = (
     "raise the limit of locked memory for containers on the nodes to unlimited (LimitMEMLOCK of the container runtime)"
 )
-
+_LISTENS: Final = (
+    "see that the program connects to MASTER_ADDR and MASTER_PORT of its pod (PET_MASTER_ADDR and PET_MASTER_PORT "
+    "without torchrun), and that rank 0 listens there; or, of another server, that it runs"
+)
 
 _MISSING_MODULE: Final = r"(?:(?:ModuleNotFoundError|ImportError): |python\S*: )No module named '?([\w.]+)"
 
@@ -201,6 +204,16 @@ KNOWN: Final[Sequence[KnownWords]] = (
         _FAILED,
         "give jax.distributed.initialize its three arguments, from JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and "
         "JAX_PROCESS_ID, which the runtime jax-distributed sets in each pod",
+    ),
+    # Connections that nobody takes: c10d, gRPC, Python. Of gloo and NCCL it is a rank that is gone.
+    KnownWords(
+        r"^(?=.*connection ?refused).*(?:failed to connect to \[?|ipv[46]:|host='|Connect call failed \(')"
+        r"([\w.:-]+)\]?(?::|', port=|', )(\d+)",
+        _FAILED,
+        f"{{0}}:{{1}} refused the connection: {_LISTENS}",
+    ),
+    KnownWords(
+        r"ConnectionRefusedError|Errno (?:111|61)\b", _FAILED, f"which address refused is not known: {_LISTENS}"
     ),
     # Rendezvous: c10d, gloo, NCCL, JAX, MPI, XGBoost.
     KnownWords(

@@ -28,6 +28,7 @@ from trainmaster.controller.explain.view import JobView, condition_since
 from trainmaster.runtime.api.constants import ANCESTORS, FAILED, TRAINER_ANCESTOR
 
 _FAILURE: Final = re.compile(
+    r"(?:[^;:\n]+ ended first, with exit code 0; )?"
     r"(?P<who>[^;:\n]+) \(pod (?P<pod>\S+), container (?P<container>\S+)\) failed(?: at (?P<at>\S+))? "
     r"with exit code (?P<code>\d+)(?: \((?P<why>[^)]*)\))?(?:[:;] (?P<words>[^\n]*))?"
 )
