@@ -441,7 +441,8 @@ def is_told_by_run(said: JsonObject, ran: str) -> bool:
         return bool(told[1] == said["state"]["name"])
     restarts, failed = re.search(r", (\d+) restart", told[2]), said["failedContainer"]
     who = ("",) if failed is None else (failed["role"], f"container {failed['container']}")
-    return int(restarts[1] if restarts else 0) == said["restarts"] and str(told[3]).startswith(who)
+    failure = str(told[3]).rpartition(" ended first, with exit code 0; ")[2]
+    return int(restarts[1] if restarts else 0) == said["restarts"] and failure.startswith(who)
 
 
 async def compare_with_logs(home: Path, job: str, namespace: str, case: Case, said: JsonObject) -> None:

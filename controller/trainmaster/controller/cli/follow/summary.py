@@ -5,7 +5,6 @@ What went well comes first and what failed last, so that the cause is what one s
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,8 +17,10 @@ from trainmaster.controller.cli.output import one_line, plain
 from trainmaster.controller.cli.printers import invocation
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.advice import READ_ITS_LOG
+from trainmaster.controller.explain.causes.failures.containers import ended_first, told_first
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.pods import current_pods, place_of
+from trainmaster.controller.explain.state import words_of_end
 from trainmaster.controller.kube.clock import seconds_between
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
@@ -28,9 +29,6 @@ _WORDS: Final = {"Running": "running", "Succeeded": "done", "Pending": "pending"
 _PROMISING: Final = ("Running", "Succeeded")
 
 Kind = Literal["plain", "good", "bad", "quiet"]
-
-_CAUSE: Final = re.compile(r"; attempt \d+(?:, restart \d+)?: ")
-"""Behind it the message of a condition tells of the first failure."""
 
 _LISTED: Final = 10
 """Jobs that did not fail; more are counted."""
@@ -186,10 +184,13 @@ def _result(status: JobStatus) -> str:
         text += f", {status.restarts} restart{'s' if status.restarts > 1 else ''}"
     condition = status.conditions.get(status.state)
     if condition is not None and end not in GOOD:
-        message = condition.get("message") or ""
+        reason, message = condition.get("reason"), condition.get("message") or ""
+        said, failure = words_of_end(status.view, condition)
+        if not said:
+            reason, message = "", failure
         if status.last_failures:
-            message = _CAUSE.split(message)[0]  # more of it follows
-        text += "".join(f": {told}" for told in (condition.get("reason"), message) if told)
+            message = message.partition("; attempt ")[0] if said else ""  # more of it follows
+        text += "".join(f": {told}" for told in (reason, message) if told)
     elif end is None and (groups := summary(rank_groups(status))):
         text += f", {groups}"
     return text
@@ -210,7 +211,8 @@ def _cause(status: JobStatus, *, explained: bool) -> list[SummaryLine]:
     if not failures:
         return []
     first = failures[0]
-    lines = [SummaryLine(f"  {first.text}", "bad")]
+    done = ended_first(status.view, first.failure)
+    lines = [SummaryLine(f"  {f'{told_first(done)}; ' if done else ''}{first.text}", "bad")]
     if explained and first.lines and not first.seen:
         lines.append(SummaryLine("  its last lines:"))
         lines += [SummaryLine(f"  | {plain(line)[:_LINE_LENGTH]}") for line in first.excerpt]
