@@ -246,7 +246,12 @@ KEPT = {"resilience": {"goodput": {"queuedSeconds": 40, "phase": PRODUCTIVE, "si
         ({}, {}, {QUEUED: 200}),
         ({}, {"jobset": JOBSET}, {QUEUED: 200}),
         ({}, {"pods": PAIR}, {QUEUED: 10, STARTING: 20, PRODUCTIVE: 170}),
-        ({}, {"pods": [*PAIR, *AGAIN], "jobset": JOBSET}, {QUEUED: 5, LOST: 105, RESTARTING: 20, PRODUCTIVE: 70}),
+        (
+            {},
+            {"pods": [*PAIR, *AGAIN], "jobset": JOBSET},
+            {QUEUED: 10, STARTING: 20, LOST: 80, RESTARTING: 20, PRODUCTIVE: 70},
+        ),
+        ({}, {"pods": AGAIN, "jobset": JOBSET}, {QUEUED: 5, LOST: 105, RESTARTING: 20, PRODUCTIVE: 70}),
         (COMPLETE, {"pods": PAIR}, {QUEUED: 10, STARTING: 20, PRODUCTIVE: 160}),
         (COMPLETE, {}, {PRODUCTIVE: 190}),
         (COMPLETE, {"jobset": JOBSET, "started": at(25)}, {QUEUED: 5, STARTING: 20, PRODUCTIVE: 165}),

@@ -10,7 +10,7 @@ last report of progress, or the whole attempt.
 
 TrainJobs with a resilience policy have it in their status, since the manager watches their pods. What others have spent
 is computed where it is shown, by the same function, from what their conditions and pods still tell: what came before
-their last suspension counts as queued, and attempts before the last one as one that trained from the JobSet's creation.
+their last suspension counts as queued, and attempts of which no pod is left as one that trained until the next began.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ LOST: Final = "Lost"
 KINDS: Final = {each: f"{each.lower()}Seconds" for each in (PRODUCTIVE, QUEUED, STARTING, RESTARTING, STALLED, LOST)}
 """What time is spent on, with the fields of the status."""
 
+RETRY: Final = "Retry"
+"""The reason of attempts whose program asked to be started again, and has seen to it that nothing is lost."""
+
 
 class PodTimes(NamedTuple):
     """When a pod was created, and when all of its containers ran; in seconds since 1970, as all times here."""
@@ -56,7 +59,7 @@ class AttemptTimes:
 
     ended: int | None = None
     loses: bool = True
-    """Whether its end costs what no checkpoint holds: programs that ask to be started again have seen to that."""
+    """Whether its end costs what no checkpoint holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +231,15 @@ def _estimated(facts: Facts, job: JsonObject, pods: Iterable[JsonObject], jobset
         return facts
     if not times:
         return replace(facts, attempts=[AttemptTimes([PodTimes(begun, seconds_of(started) or begun)])])
-    last = max(attempt for attempt, _ in times)
-    present = AttemptTimes([each for (attempt, _), each in times.items() if attempt == last])
-    wanted = wanted_pods(job, jobset) or len(present.pods)
-    former = AttemptTimes([PodTimes(begun, begun)] * wanted, ended=min(each.created for each in present.pods))
-    return replace(facts, attempts=[*([former] if last else []), present], wanted=wanted)
+    of_attempt: dict[int, list[PodTimes]] = {}
+    for (attempt, _), each in times.items():
+        of_attempt.setdefault(attempt, []).append(each)
+    wanted = wanted_pods(job, jobset) or len(of_attempt[max(of_attempt)])
+    of_attempt.setdefault(0, [PodTimes(begun, begun)] * wanted)
+    pods_of = [known for _, known in sorted(of_attempt.items())]
+    ends = [min(each.created for each in known) for known in pods_of[1:]]
+    attempts = [AttemptTimes(known, ended=end) for known, end in zip(pods_of, [*ends, None], strict=True)]
+    return replace(facts, attempts=attempts, wanted=wanted)
 
 
 def note_pod(times: dict[tuple[int, str], PodTimes], pod: JsonObject) -> None:
@@ -266,6 +273,12 @@ def up_to(goodput: JsonObject, now: datetime) -> JsonObject:
         return goodput
     until = max(int(now.timestamp()), since)
     return {**goodput, field: goodput.get(field, 0) + until - since, "since": _text(until)}
+
+
+def failures_of(job: JsonObject) -> int:
+    """Return how many of the attempts that a TrainJob remembers have failed."""
+    attempts = mappings(mapping(JobFields(job).status.get("resilience")).get("attempts"))
+    return sum(each.get("reason") != RETRY for each in attempts)
 
 
 def share_of(goodput: Mapping[str, Any]) -> int | None:

@@ -25,7 +25,7 @@ from trainmaster.controller.diagnosis.first_failures import describe
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.redaction import redact
 from trainmaster.controller.resilience.attempts import AttemptFacts, Disruption
-from trainmaster.controller.resilience.goodput import AttemptTimes
+from trainmaster.controller.resilience.goodput import RETRY, AttemptTimes
 from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED, MAX_RESTARTS_EXCEEDED_REASON
 from trainmaster.runtime.api.meta import duration_seconds
 from trainmaster.runtime.api.resilience import COUNT, EVENT, FAIL, RESTART, ResiliencePolicy
@@ -44,8 +44,8 @@ RESTARTED: Final = "Restarted"
 _REACHED: Final = "ReachedMaxRestarts"  # what JobSet says when it gives up
 _LONGEST: Final = 1024
 
-FAILED, DISRUPTED, RETRY, UNKNOWN = "Failed", "Disrupted", "Retry", "Unknown"
-"""Reasons of attempts; those of violations have their own."""
+FAILED, DISRUPTED, UNKNOWN = "Failed", "Disrupted", "Unknown"
+"""Reasons of attempts, with `RETRY`; those of violations have their own."""
 
 
 class Violation(NamedTuple):

@@ -9,8 +9,8 @@ from trainmaster.controller.conditions import is_true, stored_status
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.resilience.attempts import AttemptFacts, AttemptObserver
-from trainmaster.controller.resilience.goodput import QUEUED, RESTARTING, AttemptTimes, seconds_of
-from trainmaster.controller.resilience.ledger import RETRY, Verdict, Violation, judge
+from trainmaster.controller.resilience.goodput import QUEUED, RESTARTING, RETRY, AttemptTimes, seconds_of
+from trainmaster.controller.resilience.ledger import Verdict, Violation, judge
 from trainmaster.runtime.api.constants import JOBSET_FAILED, RESILIENCE_ANNOTATION
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resilience import built_policy
