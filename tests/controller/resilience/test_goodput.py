@@ -31,6 +31,7 @@ from trainmaster.controller.resilience.goodput import (
     share_of,
     up_to,
 )
+from trainmaster.runtime.api.resilience import Goodput
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -128,6 +129,11 @@ def test_time_is_counted_by_what_objects_tell(case: str) -> None:
     assert goodput.get("estimated", False) == (LOST in expected and known.checkpoint is None)
     assert spent(goodput) == seconds_of(goodput["since"])
     assert account(goodput, replace(known, attempts=known.attempts[-1:])) == goodput, "it is counted once"
+
+
+def test_it_has_every_field_that_the_api_server_would_add() -> None:
+    """Otherwise what is stored would differ for ever from what is counted, and be written again and again."""
+    assert set(account({}, facts(5))) == {field.alias or name for name, field in Goodput.model_fields.items()}
 
 
 def test_a_suspension_keeps_what_was_trained_until_a_failure_follows() -> None:

@@ -2,5 +2,6 @@
 
 - `attempts`: what the pods of each attempt told, which are watched;
 - `resilience`: where the decider of TrainJobs asks;
-- `ledger`: how each attempt ended, what is charged, which nodes are avoided, and what is done about it (pure).
+- `ledger`: how each attempt ended, what is charged, which nodes are avoided, and what is done about it (pure);
+- `goodput`: what the time of a TrainJob was spent on (pure).
 """

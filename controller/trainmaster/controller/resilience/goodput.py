@@ -166,15 +166,14 @@ class _Account:
         self._unsaved = 0
 
     def to_json(self) -> JsonObject:
-        """Return it as the status has it."""
-        told: JsonObject = {KINDS[kind]: seconds for kind, seconds in self._seconds.items() if seconds}
-        if self._unsaved and self.phase:
-            told["unsavedSeconds"] = self._unsaved
-        if self._is_estimated:
-            told["estimated"] = True
-        if self.phase:
-            told["phase"] = self.phase
-        return {**told, "since": _text(self._since)}
+        """Return it as the status has it, with what the API server would add to it: else it would be written again."""
+        return {
+            **{KINDS[kind]: seconds for kind, seconds in self._seconds.items()},
+            "unsavedSeconds": self._unsaved if self.phase else 0,
+            "estimated": self._is_estimated,
+            "phase": self.phase,
+            "since": _text(self._since),
+        }
 
 
 def facts_of(job: JsonObject, *, attempts: Sequence[AttemptTimes] = (), wanted: int = 0, now: int) -> Facts:
