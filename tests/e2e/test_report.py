@@ -1,4 +1,4 @@
-"""A training that reports by `trainmaster.report`, copied into it, and is killed once: what that cost, to the second."""
+"""A training that reports by `trainmaster.report`, copied into it, and is killed once: what that costs."""
 
 from __future__ import annotations
 

@@ -224,8 +224,8 @@ def _estimated(facts: Facts, job: JsonObject, pods: Iterable[JsonObject], jobset
     fields, times = JobFields(job), dict[tuple[int, str], PodTimes]()
     for pod in pods:
         note_pod(times, pod)
-    made = [seconds_of(each) for each in (fields.began, mapping(jobset.get("metadata")).get("creationTimestamp"))]
-    begun = max([facts.created, *(each for each in made if each is not None)])
+    made = fields.began, mapping(jobset.get("metadata")).get("creationTimestamp")
+    begun = max(facts.created, *(seconds_of(each) or 0 for each in made))
     if facts.suspended is not None or not (times or started or facts.ended is not None):
         return facts
     if not times:
@@ -243,21 +243,14 @@ def _estimated(facts: Facts, job: JsonObject, pods: Iterable[JsonObject], jobset
 
 def note_pod(times: dict[tuple[int, str], PodTimes], pod: JsonObject) -> None:
     """Note when a pod was created and ran, by its attempt and its place, in which another one may follow."""
-    created, (place, _, _) = (
-        seconds_of(pod["metadata"].get("creationTimestamp")),
-        pod["metadata"]["name"].rpartition("-"),
-    )
-    known = times.get((restart_attempt(pod), place), PodTimes(0))
+    place = restart_attempt(pod), pod["metadata"]["name"].rpartition("-")[0]
+    created, known = seconds_of(pod["metadata"].get("creationTimestamp")), times.get(place, PodTimes(0))
     if created is None or created < known.created or (created == known.created and known.started is not None):
         return
     statuses = mappings(mapping(pod.get("status")).get("containerStatuses"))
-    starts = [
-        seconds_of(mapping(state).get("startedAt"))
-        for each in statuses
-        for state in mapping(each.get("state")).values()
-    ]
-    ran = [each for each in starts if each is not None]
-    times[restart_attempt(pod), place] = PodTimes(created, max(ran) if ran and len(ran) == len(statuses) else None)
+    states = [mapping(state) for each in statuses for state in mapping(each.get("state")).values()]
+    ran = [each for state in states if (each := seconds_of(state.get("startedAt"))) is not None]
+    times[place] = PodTimes(created, max(ran) if ran and len(ran) == len(statuses) else None)
 
 
 def wanted_pods(job: JsonObject, jobset: JsonObject) -> int:

@@ -54,7 +54,7 @@ _REPORTERS: Final = 65_536
 _TRIES: Final = 5
 """Of writing a report: others write the same status, and the cache is a little behind them."""
 
-UNDECLARED: Final = "field not declared in schema"
+_UNDECLARED: Final = "field not declared in schema"
 LOOK_AGAIN: Final = 600.0
 """Seconds after which it is tried again whether the definition has become ours."""
 
@@ -152,7 +152,7 @@ class StatusHandler:
                 try:
                     await self._apply(target, body)
                 except ApiError as error:
-                    if UNDECLARED not in error.message or body == report.to_json(is_original=True):
+                    if _UNDECLARED not in error.message or body == report.to_json(is_original=True):
                         raise
                     self._original_until = self._clock.monotonic() + LOOK_AGAIN
                     body = report.to_json(is_original=True)
