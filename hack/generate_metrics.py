@@ -21,6 +21,7 @@ from trainmaster.controller.explain.state import State
 from trainmaster.controller.job_metrics import jobs_by_state
 from trainmaster.controller.job_metrics.job_state import REASONS
 from trainmaster.controller.job_metrics.trainjob_facts import EXIT_CLASSES, WITH_EXIT_CLASS
+from trainmaster.controller.resilience.goodput import KINDS
 from trainmaster.metrics import (
     cache,
     certificates,
@@ -89,6 +90,15 @@ LABELS: Final = (
         f"The name of the extended resource, for the first {trainjobs.MOST_ACCELERATORS}; `{trainjobs.OTHER}` for the "
         "rest. Devices that are claimed (DRA) are not counted",
         most=_ACCELERATORS,
+    ),
+    Label(
+        "trainmaster_trainjob_", "kind", "On what it was spent; [as `status.resilience.goodput`](guides/resilience.md)",
+        tuple(KINDS),
+    ),
+    Label(
+        "trainmaster_trainjob_", "queue",
+        f"The queue of Kueue, for the first {trainjobs.MOST_QUEUES}; `{trainjobs.OTHER}` for the rest; empty without",
+        most=trainjobs.MOST_QUEUES + 1,
     ),
     Label("trainmaster_trainjob_", "result", "How it ended", get_args(trainjobs.Result)),
     Label("trainmaster_trainjob_", "cause", "As `trainmaster explain` calls it", tuple(Cause)),

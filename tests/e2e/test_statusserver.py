@@ -16,7 +16,7 @@ from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.listener import free_port
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "status-server.md").read_text()
-SNIPPET = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)[0]
+SNIPPET = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)[-1]
 
 
 def _certify(directory: Path, authority: Authority) -> None:

@@ -155,6 +155,14 @@ class ObservedJobs:
             if each.labels["runtime"] == self.runtime
         }
 
+    def seconds(self, queue: str = "") -> dict[str, float]:
+        """Return what the time of jobs of a queue was spent on."""
+        labels = {"runtime": self.runtime, "queue": queue}
+        found = series("trainmaster_trainjob_seconds_total")
+        return {
+            each.labels["kind"]: each.value for each in found if each.value and labels.items() <= each.labels.items()
+        }
+
 
 def training_job(name: str = "node", *, replicas: int = 1, pods: int = 2, gpus: int = 0, **more: Any) -> JsonObject:
     """A ReplicatedJob of a JobSet."""

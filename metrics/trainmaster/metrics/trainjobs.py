@@ -27,6 +27,9 @@ MOST_RUNTIMES: Final = 15
 MOST_ACCELERATORS: Final = 8
 """Likewise names of resources."""
 
+MOST_QUEUES: Final = 7
+"""Likewise queues."""
+
 _EXEMPLAR_LIMIT: Final = 128
 """Characters of all names and values of an exemplar together, as OpenMetrics demands."""
 
@@ -80,12 +83,17 @@ FAILURES = Counter(
     "trainmaster_trainjob_failures_total", "TrainJobs that failed, by cause", ("cause", "exit_class", "runtime"),
     registry=REGISTRY,
 )  # fmt: skip
+SECONDS = Counter(
+    "trainmaster_trainjob_seconds_total",
+    "What the time of TrainJobs that have ended was spent on, from their creation; it is counted at their end",
+    ("kind", "runtime", "queue"), registry=REGISTRY,
+)  # fmt: skip
 
 _HISTOGRAMS: Final = {
     each: Children(each)
     for each in (TIME_TO_JOBSET, TIME_TO_RUNNING, TIME_TO_PROGRESS, TIME_TO_END, QUEUE_WAIT, SUSPENSION)
 }
-_COUNTERS: Final = {each: Children(each) for each in (RESTARTS, FAILURES)}
+_COUNTERS: Final = {each: Children(each) for each in (RESTARTS, FAILURES, SECONDS)}
 
 
 class BoundedValues:
@@ -114,6 +122,7 @@ class TrainJobsMetrics:
 
     def __init__(self) -> None:
         self.runtimes = BoundedValues(MOST_RUNTIMES)
+        self.queues = BoundedValues(MOST_QUEUES)
         self._accelerators = BoundedValues(MOST_ACCELERATORS)
         self.jobs, self.nodes, self.accelerators = Amounts(), Amounts(), Amounts()
         """How many there are, with the labels of `TRAINJOBS`, `NODES` and `ACCELERATORS`."""

@@ -62,6 +62,7 @@ def test_a_trainjob_that_has_succeeded_is_told_as_a_whole() -> None:
         "user": "ann@example.com",
         "nodes": 4,
         "accelerators": {GPU: 32},
+        "goodput": {"queuedSeconds": 300, "startingSeconds": 120, "productiveSeconds": 2580},
         "created": at(0),
         "started": at(7),
         "ended": at(50),

@@ -10,6 +10,7 @@ import pytest
 from support.observed_jobs import ObservedJobs, condition, training_job
 from support.series import series
 
+from trainmaster.controller.job_fields import QUEUE_LABEL
 from trainmaster.metrics.trainjobs import MOST_RUNTIMES, OTHER
 
 _numbers = count()
@@ -58,12 +59,26 @@ async def test_a_job_from_its_creation_to_its_end(jobs: ObservedJobs) -> None:
     assert (jobs.states(), jobs.nodes()) == ({("Complete", ""): 1}, {})
     assert jobs.times(TO_END, result="Complete") == (1, 90)
     assert jobs.times(TO_END, result="Failed") == (0, 0)
+    spent = {"Queued": 3, "Starting": 17, "Productive": 70}
     jobs.resync()
     jobs.delete_jobset()
     jobs.delete_job()
     assert jobs.states() == {}
     assert [jobs.times(name)[0] for name in (TO_JOBSET, TO_RUNNING, TO_PROGRESS, TO_END)] == [1, 1, 1, 1]
     assert [jobs.times(name)[0] for name in (QUEUE_WAIT, SUSPENSION)] == [0, 0]
+    assert jobs.seconds() == spent
+
+
+def test_what_a_status_tells_of_the_time_of_a_job_is_counted_once_at_its_end_by_queue(jobs: ObservedJobs) -> None:
+    counted = {"queuedSeconds": 9, "lostSeconds": 20, "restartingSeconds": 2}
+    goodput = {**counted, "since": jobs.at(31), "phase": "Productive"}
+    kept, labels = {"resilience": {"goodput": goodput}}, {QUEUE_LABEL: "team-queue"}
+    jobs.put_job(status=kept, labels=labels)
+    jobs.put_jobset(created=3)
+    assert jobs.seconds("team-queue") == {}
+    for text in ("done", "told again"):
+        jobs.put_job("demo", condition("Complete", text, at=jobs.at(90)), status=kept, labels=labels)
+    assert jobs.seconds("team-queue") == {"Queued": 9, "Lost": 20, "Restarting": 2, "Productive": 59}
 
 
 @pytest.mark.parametrize("ended", [False, True])

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from support.failing_pods import container_status, pod, terminated
+from support.failing_pods import SECOND, container_status, pod, terminated
 from support.objects import runtime_object, trainjob_object
 from support.world import World
 
@@ -466,3 +466,47 @@ async def test_what_is_read_of_a_container_that_never_ran_is_a_failure_of_the_at
     await cluster.fail()
     assert cluster.ledger == [(0, "Failed", True)]
     assert cluster.last["message"].endswith("no GPU")
+
+
+async def test_the_status_has_what_the_time_was_spent_on() -> None:
+    """Times are those of pods and conditions, though the manager looks later, and is another one meanwhile."""
+    cluster = await started(maxRestarts=3)
+    world = cluster.world
+
+    async def run(created: int, ran: int) -> None:
+        state = {"running": {"startedAt": SECOND.format(ran)}}
+        world.show_pod(cluster.pod(state=state, created=created, suffix=f"{ran:05}"))
+        cluster.status["replicatedJobsStatus"] = [{**ACTIVE, "ready": ran}]
+        world.change("JobSet", status=cluster.status)
+        await world.reconcile_after(1)
+
+    def spent() -> dict[str, Any]:
+        return {name: value for name, value in cluster.job_status["resilience"]["goodput"].items() if value}
+
+    assert spent() == {"phase": "Queued", "since": SECOND.format(0)}
+    await run(2, 5)
+    counts = {"queuedSeconds": 2, "startingSeconds": 3}
+    assert spent() == {**counts, "phase": "Productive", "since": SECOND.format(5)}
+    report = {"lastUpdatedTime": SECOND.format(28), "lastCheckpointTime": SECOND.format(20)}
+    world.change("TrainJob", status={**cluster.job_status, "trainerStatus": report})
+    cluster.crash(at=30)
+    await cluster.restart()
+    counts |= {"productiveSeconds": 15, "lostSeconds": 10}
+    assert spent() == {**counts, "phase": "Restarting", "since": SECOND.format(30)}
+    world.restart()
+    await run(33, 36)
+    counts["restartingSeconds"] = 6
+    assert spent() == {**counts, "phase": "Productive", "since": SECOND.format(36)}
+    another = {**world.find("JobSet")["metadata"], "uid": "another", "creationTimestamp": SECOND.format(40)}
+    world.change("JobSet", metadata=another, status={})
+    await world.reconcile_after(1)
+    counts["lostSeconds"] = 14
+    assert spent() == {**counts, "phase": "Restarting", "since": SECOND.format(40)}
+    await run(43, 46)
+    counts["restartingSeconds"] = 12
+    await world.reconcile_after(4)
+    completed = {"type": "Completed", "status": "True", "lastTransitionTime": SECOND.format(50)}
+    world.change("JobSet", status={**cluster.status, "conditions": [completed]})
+    await world.reconcile_after(1)
+    counts["productiveSeconds"] = 19
+    assert spent() == {**counts, "since": SECOND.format(50)}

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.commands import eventually
 from support.devcluster.faults import Delay, Refuse
+from support.original_crds import definitions_of, install, original_definitions
 from support.stack import Stack
 from support.statusserver import NAMESPACE, REPORT, StatusClient, Trainers, reviews
 
@@ -18,7 +19,7 @@ from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.statusserver import server
 from trainmaster.controller.statusserver.authorizer import CACHED_FOR
-from trainmaster.controller.statusserver.handler import LARGEST_BODY, REPORTS_BURST, StatusHandler
+from trainmaster.controller.statusserver.handler import LARGEST_BODY, LOOK_AGAIN, REPORTS_BURST, StatusHandler
 from trainmaster.runtime.api.constants import status_audience, status_path
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -75,6 +76,27 @@ async def test_what_nobody_understands_is_ignored_and_half_a_surrogate_pair_repl
     assert (await trainers.reported("train"))["metrics"] == [{"name": "\ufffd!", "value": "1"}]
 
 
+async def test_a_checkpoint_and_the_world_are_reported_where_the_definition_has_them(
+    stack: Stack, http: StatusClient, trainers: Trainers
+) -> None:
+    """The original's has not, and an apply with a field that is not declared fails as a whole."""
+    original = REPORT["trainerStatus"]
+    extended = original | {"lastCheckpointTime": "2026-01-31T11:59:00Z", "worldSize": 8}
+    token = await trainers.token("train", pod=await trainers.create("train"))
+    ours = await definitions_of(stack)
+    for definitions, seconds, expected in (
+        (ours, 0, extended),
+        (original_definitions().values(), 0, original),
+        (ours, 0, original),  # it is not asked for each report
+        (ours, LOOK_AGAIN, extended),
+    ):
+        await install(stack, list(definitions))
+        http.clock.pushed += seconds
+        answer = await http.post("train", token, {"trainerStatus": extended})
+        assert (answer.code, answer.body) == (200, {"trainerStatus": expected})
+        assert await trainers.reported("train") == expected
+
+
 NO_REPORTS: list[Any] = [
     *(b"", b"{", b"[]", b'"text"', b"\xff\xfe", b"[" * 60_000, b'{"trainerStatus": NaN}'),
     b'{"trainerStatus": {"progressPercentage": ' + b"9" * 5000 + b"}}",
@@ -83,6 +105,8 @@ NO_REPORTS: list[Any] = [
     {"trainerStatus": {"progressPercentage": 45.5}},
     {"trainerStatus": {"progressPercentage": True}},
     {"trainerStatus": {"estimatedRemainingSeconds": 2**31}},
+    {"trainerStatus": {"worldSize": 2.0}},
+    {"trainerStatus": {"lastCheckpointTime": "never"}},
     {"trainerStatus": {}, "unknown": orjson.loads("[" * 200 + "]" * 200)},
     {"trainerStatus": {"metrics": [{"name": "loss", "value": 0.5}]}},
     {"trainerStatus": {"lastUpdatedTime": "yesterday"}},
@@ -93,6 +117,7 @@ NO_REPORTS: list[Any] = [
 BEYOND_LIMITS: list[tuple[JsonObject, str]] = [
     ({"progressPercentage": 45}, "lastUpdatedTime is required when trainerStatus is present"),
     ({"progressPercentage": 101, "lastUpdatedTime": "2026-01-31T12:00:00Z"}, "less than or equal to 100"),
+    ({"worldSize": 0, "lastUpdatedTime": "2026-01-31T12:00:00Z"}, "greater than or equal to 1"),
     ({"metrics": [{"name": "loss"}], "lastUpdatedTime": "2026-01-31T12:00:00Z"}, "metrics[0].value"),
 ]
 

@@ -235,6 +235,8 @@ COUNTED: dict[str, dict[str, Any]] = {
 }
 NEW: dict[str, dict[str, dict[str, Any]]] = {
     "TrainJob": {
+        "status.trainerStatus.lastCheckpointTime": {"type": "string", "format": "date-time"},
+        "status.trainerStatus.worldSize": {"type": "integer", "format": "int32", "minimum": 1},
         **{f"spec.trainer.resourceClaimsPerNode{path}": node for path, node in CLAIMS.items()},
         "spec.trainer.resourceClaimsPerNode[].containerNames": {
             "type": "array",

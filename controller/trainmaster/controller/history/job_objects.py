@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from trainmaster.controller.conditions import CONTAINER_FAILED
@@ -18,6 +19,7 @@ from trainmaster.controller.history.record import (
     gone,
 )
 from trainmaster.controller.job_fields import JobFields, PodSet, conditions_of, mapping, number, text
+from trainmaster.controller.resilience.goodput import KINDS, goodput_of, seconds_of
 from trainmaster.runtime.api.constants import JOBSET_KIND, NODE
 from trainmaster.runtime.jobs import constants as v1
 from trainmaster.runtime.jsontree import JsonObject
@@ -61,6 +63,7 @@ def record_of(
             message=end.get("message", ""),
             exit_code=exit_code_of(fields.conditions) if has_failed else None,
             restarts=fields.restarts(jobset),
+            goodput=_goodput(fields, jobset, started) if fields.is_trainjob else {},
             samples=[*filter(None, [progress_of(job)])],
             suspensions=sum(each["type"] == v1.SUSPENDED and each["status"] == "True" for each in conditions),
             timeline=list(_timeline(metadata, conditions, started)),
@@ -97,6 +100,15 @@ def progress_of(job: JsonObject) -> Sample | None:
     """Return what a TrainJob has reported of its progress last."""
     reported = JobFields(job).progress
     return None if reported is None else Sample(reported.time, reported.percentage, reported.metrics)
+
+
+def _goodput(job: JobFields, jobset: JsonObject, started: str) -> dict[str, int]:
+    """Return what the time of a TrainJob was spent on, once it is over."""
+    until = seconds_of(job.ended or job.metadata.get("deletionTimestamp"))
+    if until is None:
+        return {}
+    told = goodput_of(job.object, jobset=jobset, started=started, now=datetime.fromtimestamp(until, UTC))
+    return {field: told[field] for field in KINDS.values() if told.get(field)}
 
 
 def _nodes(pod_sets: list[PodSet]) -> int | None:

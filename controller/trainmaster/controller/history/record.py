@@ -110,6 +110,9 @@ class JobRecord:
     exit_code: int | None = None
     restarts: int = 0
     suspensions: int = 0
+    goodput: Mapping[str, int] = field(default_factory=dict)
+    """What the time of a TrainJob was spent on, up to its end, as in its status: `productiveSeconds`."""
+
     samples: Sequence[Sample] = ()
     """By time; the last one is the last that it reported."""
 
@@ -149,6 +152,7 @@ class JobRecord:
         return {
             **{key: getattr(self, name) for name, key in _KEYS.items()},
             "accelerators": dict(self.accelerators),
+            "goodput": dict(self.goodput),
             "progressPercentage": last.percentage if last is not None else None,
             "metrics": dict(last.metrics) if last is not None else {},
         }
@@ -172,7 +176,7 @@ def read_record(tree: Any) -> JobRecord:
     """
     try:
         known = {name: tree[key] for name, key in _KEYS.items() if key in tree}
-        known["accelerators"] = known.get("accelerators") or {}
+        known |= {name: known.get(name) or {} for name in ("accelerators", "goodput")}
         return JobRecord(
             **{"api_version": "", "created": "", **known},
             samples=_read_samples(tree),
@@ -207,6 +211,7 @@ def bounded(record: JobRecord) -> JobRecord:
             _text(name, _LONGEST_NAME): _clamped(number)
             for name, number in sorted(record.accelerators.items())[:_ACCELERATORS]
         },
+        goodput={name: _clamped(seconds) for name, seconds in record.goodput.items()},
         message=_text(record.message, _LONGEST_MESSAGE),
         samples=_thinned(
             [
@@ -292,6 +297,7 @@ def merged(old: JobRecord, new: JobRecord) -> JobRecord:
         user=new.user or old.user,
         nodes=old.nodes if new.nodes is None else new.nodes,
         accelerators=new.accelerators or old.accelerators,
+        goodput=end.goodput,
         started=min(filter(None, (old.started, new.started)), default=""),
         ended=end.ended,
         deleted=min(filter(None, (old.deleted, new.deleted)), default=""),

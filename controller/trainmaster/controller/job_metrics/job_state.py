@@ -98,7 +98,7 @@ def state_of(job: TrainJobFacts, workload: WorkloadFacts | None, *, has_run: boo
     if job.blocked:
         return _known(WAITING_STATE, job.blocked)
     if job.wants_suspend:
-        return SUSPENDED_STATE, QUEUED if job.is_queued else ""
+        return SUSPENDED_STATE, QUEUED if job.queue else ""
     # What its containers failed of before matters less than what keeps them from starting now.
     reason = job.waiting or (job.failure.cause if job.failure else "")
     return _known(_RESTARTING if has_run else WAITING_STATE, reason)

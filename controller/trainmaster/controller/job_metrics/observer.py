@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from sys import intern
 from typing import Any, Literal, NamedTuple
 
 from trainmaster.controller.job_metrics.job_state import (
@@ -40,10 +41,12 @@ from trainmaster.controller.job_metrics.workload_facts import (
     read_workload,
 )
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.clock import Clock, parse_time
+from trainmaster.controller.kube.clock import Clock, parse_time, time_text
+from trainmaster.controller.resilience.goodput import KINDS, goodput_of
 from trainmaster.metrics import trainjobs as families
 from trainmaster.metrics.series import Histogram
 from trainmaster.runtime.api.constants import FAILED
+from trainmaster.runtime.jsontree import JsonObject
 
 _NOTHING = Demand()
 
@@ -83,6 +86,9 @@ class _Job:
 
     never_resumed: bool = False
     """Whether it was created suspended, and has been ever since."""
+
+    ran: str = ""
+    """When all of it was seen to run for the first time."""
 
     workload: str = ""
     """The UID of the JobSet that is known."""
@@ -152,7 +158,10 @@ class TrainJobObserver:
         else:
             failure = failure or job.facts.failure  # what has just been overcome is why it was started again
             job.known = tuple(facts)
+        ends = bool(facts.end) and not (is_known or job.reached & END)
         self._update(key, job, facts, workload, failure, is_known=is_known)
+        if ends and raw is not None:
+            self._count_seconds(key, job, facts, raw, workload)
 
     def on_workload_event(self, change: Delta) -> None:
         """Handle an event of a JobSet."""
@@ -192,6 +201,8 @@ class TrainJobObserver:
         job.reached |= now
         if news and not is_known:
             self._observe(key, facts, workload, runtime, news)
+            if news & RUNNING:
+                job.ran = intern(time_text(self._clock.now()))
         if facts.wants_suspend or facts.suspended or job.suspended_since is not None or job.never_resumed:
             self._follow_suspension(key, job, facts, runtime, is_known=is_known)
         if facts.restarts or (workload is not None and (workload.restarts or workload.uid != job.workload)):
@@ -214,6 +225,17 @@ class TrainJobObserver:
             _time(families.TIME_TO_END, facts, facts.ended, runtime, facts.end, exemplar=exemplar)
             if facts.end == FAILED:
                 families.count(families.FAILURES, *(facts.failure or UNKNOWN), runtime, exemplar=exemplar)
+
+    def _count_seconds(
+        self, key: str, job: _Job, facts: TrainJobFacts, raw: JsonObject, workload: WorkloadFacts | None
+    ) -> None:
+        """Count what the time of a job was spent on that has just ended."""
+        jobset = {"metadata": {"creationTimestamp": workload.created}} if workload is not None else None
+        goodput = goodput_of(raw, jobset=jobset, started=job.ran, now=self._clock.now())
+        labels = self._metrics.runtimes.find(facts.runtime), self._metrics.queues.admit(facts.queue)
+        for kind, field in KINDS.items():
+            seconds = goodput.get(field, 0)
+            families.count(families.SECONDS, kind, *labels, exemplar=self._exemplar(key, facts), by=seconds)
 
     def _follow_suspension(self, key: str, job: _Job, facts: TrainJobFacts, runtime: str, *, is_known: bool) -> None:
         if facts.wants_suspend and facts.generation == 1:

@@ -84,8 +84,8 @@ class TrainJobFacts(NamedTuple):
     wants_suspend: bool = False
     """Whether nothing of it may run."""
 
-    is_queued: bool = False
-    """Whether a queue decides on that."""
+    queue: str = ""
+    """The name of the queue that decides on that, if one does."""
 
     suspended: bool = False
     """Whether its condition says that it is suspended."""
@@ -137,7 +137,7 @@ def _read(raw: JsonObject) -> TrainJobFacts | None:
         intern(spec["runtimeRef"]["name"]),
         "deletionTimestamp" in metadata,
         spec.get("suspend") is True,
-        QUEUE_LABEL in (metadata.get("labels") or ()),
+        intern((metadata.get("labels") or {}).get(QUEUE_LABEL) or ""),
     )
     if not status:
         return TrainJobFacts(*told)

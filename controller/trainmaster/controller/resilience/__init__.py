@@ -4,5 +4,6 @@
 - `resilience`: where the decider of TrainJobs asks;
 - `monitor`: a controller that follows what they train, for policies that ask for it; it reads logs by `log_reader`, and
   `progress` says what follows, with `log_rules`, `world` and `standing` (all four pure);
-- `ledger`: how each attempt ended, what is charged, which nodes are avoided, and what is done about it (pure).
+- `ledger`: how each attempt ended, what is charged, which nodes are avoided, and what is done about it (pure);
+- `goodput`: what the time of a TrainJob was spent on (pure).
 """

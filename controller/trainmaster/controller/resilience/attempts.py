@@ -7,7 +7,7 @@ tell is known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from trainmaster.controller.container_failures import (
@@ -22,6 +22,7 @@ from trainmaster.controller.container_failures import (
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock, time_text
+from trainmaster.controller.resilience.goodput import PodTimes, note_pod
 from trainmaster.runtime.api.constants import RESILIENCE_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -60,6 +61,9 @@ class AttemptFacts:
 
     disruption: Disruption | None = None
     """The first one."""
+
+    pods: dict[tuple[int, str], PodTimes] = field(default_factory=dict)
+    """When they were created and ran."""
 
     @property
     def pod(self) -> str:
@@ -115,6 +119,7 @@ class AttemptObserver:
     def _note(self, facts: AttemptFacts, pod: JsonObject, change: Delta) -> None:
         if facts.pod and _takes_place_of(facts.pod, pod):
             facts.disruption = facts.failure = None  # the attempt went on: it was suspended meanwhile
+        note_pod(facts.pods, pod)
         node = (pod.get("spec") or {}).get("nodeName") or ""
         for failure in container_failures(pod):
             if failure.stopped or (facts.failure is not None and facts.failure.precedence <= failure.precedence):

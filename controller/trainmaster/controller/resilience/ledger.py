@@ -26,6 +26,7 @@ from trainmaster.controller.diagnosis.first_failures import describe
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.redaction import redact
 from trainmaster.controller.resilience.attempts import AttemptFacts, Disruption
+from trainmaster.controller.resilience.goodput import RETRY, AttemptTimes
 from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED, MAX_RESTARTS_EXCEEDED_REASON
 from trainmaster.runtime.api.meta import duration_seconds
 from trainmaster.runtime.api.resilience import COUNT, EVENT, FAIL, RESTART, ResiliencePolicy
@@ -44,8 +45,8 @@ RESTARTED: Final = "Restarted"
 _REACHED: Final = "ReachedMaxRestarts"  # what JobSet says when it gives up
 _LONGEST: Final = 1024
 
-FAILED, DISRUPTED, RETRY, UNKNOWN = "Failed", "Disrupted", "Retry", "Unknown"
-"""Reasons of attempts; those of violations have their own."""
+FAILED, DISRUPTED, UNKNOWN = "Failed", "Disrupted", "Unknown"
+"""Reasons of attempts, with `RETRY`; those of violations have their own."""
 
 
 class Violation(NamedTuple):
@@ -57,6 +58,9 @@ class Violation(NamedTuple):
     message: str
     action: str
     """Restart, Fail or Event."""
+
+    since: str = ""
+    """RFC 3339: since when it stands still, if it does; that time counts as stalled."""
 
 
 @dataclass(slots=True)
@@ -92,6 +96,9 @@ class Verdict:
 
     news: list[JsonObject] = field(default_factory=list)
     """Attempts whose end was found just now."""
+
+    times: Sequence[AttemptTimes] = ()
+    """Of these, and of the attempt that goes on."""
 
     @property
     def restarts(self) -> int:

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from trainmaster.controller.explain.findings import parse_time
 from trainmaster.controller.job_fields import mapping
+from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.resilience.ledger import Violation
 from trainmaster.controller.resilience.log_reader import TAIL, LogPart, LogUnread
 from trainmaster.controller.resilience.log_rules import RuleState, seconds
@@ -238,10 +239,10 @@ class Attempt:
             dues.append(now + self._interval if waits else deadline.at)
         return max(min(dues) - now, BETWEEN)
 
-    def _find(self, key: str, reason: str, message: str, action: str) -> None:
+    def _find(self, key: str, reason: str, message: str, action: str, *, since: str = "") -> None:
         if key not in self._told:
             self._told.add(key)
-            self.found.append(Violation(reason, message, action))
+            self.found.append(Violation(reason, message, action, since))
 
     def _is_world_sought(self, now: datetime) -> bool:
         return self._seeks_world and self._running_since is not None and now < self._running_since + WORLD_TOLD
@@ -304,7 +305,8 @@ class Attempt:
         missing = f"; {self._wanted - len(self.members)} pods do not exist" if len(self.members) < self._wanted else ""
         there = self.members if self.all_run else [each for each in self.members if each.waits]
         told = f"{standing(there, now, since=at)}{missing}".removeprefix("; ")
-        self._find(NO_PROGRESS_REASON, NO_PROGRESS_REASON, f"{text}: {told}", progress.action)
+        since = time_text(self.progress_at) if self.progress_at is not None else ""
+        self._find(NO_PROGRESS_REASON, NO_PROGRESS_REASON, f"{text}: {told}", progress.action, since=since)
 
 
 _TEXTS: Final = {

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
+
 from trainmaster.controller.conditions import is_true, stored_status
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.resilience.attempts import AttemptObserver
-from trainmaster.controller.resilience.ledger import Verdict, judge
+from trainmaster.controller.resilience.attempts import AttemptFacts, AttemptObserver
+from trainmaster.controller.resilience.goodput import QUEUED, RESTARTING, RETRY, AttemptTimes, seconds_of
+from trainmaster.controller.resilience.ledger import Verdict, Violation, judge
 from trainmaster.controller.resilience.monitor import Monitor
 from trainmaster.runtime.api.constants import JOBSET_FAILED, RESILIENCE_ANNOTATION
 from trainmaster.runtime.jsontree import JsonObject
@@ -43,18 +47,39 @@ class Resilience:
         now = self._clock.monotonic()
         if self._seen.get(key, (None, 0.0))[0] != state:
             self._seen[key] = state, now
-        return judge(
-            built,
-            (trainjob.get("status") or {}).get("resilience") or {},
-            jobset,
-            lambda attempt: self.attempts.facts(key, uid, attempt),
-            violation=self._monitor.observe(key, trainjob, jobset, built),
-            waited=now - self._seen[key][1],
-            now=self._clock.now(),
-        )
+        stored = (trainjob.get("status") or {}).get("resilience") or {}
+        facts = partial(self.attempts.facts, key, uid)
+        violation = self._monitor.observe(key, trainjob, jobset, built)
+        waited = now - self._seen[key][1]
+        verdict = judge(built, stored, jobset, facts, violation=violation, waited=waited, now=self._clock.now())
+        verdict.times = [*_cut_off(stored, jobset), *_times(verdict, facts, violation)]
+        return verdict
 
     def forget(self, key: str) -> None:
         """Drop everything about a key."""
         self._seen.pop(key, None)
         self.attempts.forget(key)
         self._monitor.forget(key)
+
+
+def _cut_off(stored: JsonObject, jobset: JsonObject) -> Iterator[AttemptTimes]:
+    """Yield the attempt that ended because somebody deleted the JobSet, which no ledger tells of."""
+    phase = (stored.get("goodput") or {}).get("phase")
+    if phase not in (None, QUEUED, RESTARTING) and stored.get("jobSet") != jobset["metadata"]["uid"]:
+        yield AttemptTimes(ended=seconds_of(jobset["metadata"].get("creationTimestamp")))
+
+
+def _times(
+    verdict: Verdict, facts: Callable[[int], AttemptFacts], violation: Violation | None
+) -> Iterator[AttemptTimes]:
+    """Yield the attempts whose end was found just now, and the one that goes on; a violation is of the last one."""
+    stalled = seconds_of(violation.since) if violation is not None else None
+    for attempt in verdict.news:
+        is_stalled = violation is not None and attempt["reason"] == violation.reason
+        yield AttemptTimes(
+            facts(attempt["number"]).pods.values(),
+            stalled=stalled if is_stalled else None,
+            ended=seconds_of(attempt["endedAt"]),
+            loses=attempt["reason"] != RETRY,
+        )
+    yield AttemptTimes(facts(verdict.ended).pods.values(), stalled=stalled)

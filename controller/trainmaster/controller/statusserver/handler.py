@@ -6,6 +6,7 @@ Guarantees:
 - Each report replaces the one before, by a server-side apply of `status.trainerStatus` and of nothing else.
 - A report is never written to a successor of the TrainJob's name: what is written names a resource version of it.
 - A TrainJob is written at most once a second, after a burst; who is faster is told when to come again.
+- Where the definition is the original's, which an apply must not go beyond, what only ours has is left out.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
+    ApiError,
     BadRequest,
     Conflict,
     Forbidden,
@@ -51,6 +53,10 @@ _REPORTERS: Final = 65_536
 
 _TRIES: Final = 5
 """Of writing a report: others write the same status, and the cache is a little behind them."""
+
+_UNDECLARED: Final = "field not declared in schema"
+LOOK_AGAIN: Final = 600.0
+"""Seconds after which it is tried again whether the definition has become ours."""
 
 RETRY_WHEN_BUSY: Final = 5.0
 """Seconds after which to try again when requests to the API server take too long, for instance at its rate limit."""
@@ -100,6 +106,9 @@ class StatusHandler:
 
     def __init__(self, client: KubeClient, trainjobs: Store, owners: OwnerKinds, *, clock: Clock) -> None:
         self._client = client
+        self._original_until = 0.0
+        """Until when the definition is taken for the original's."""
+
         self._clock = clock
         self._authorizer = Authorizer(client, trainjobs, owners, clock=clock)
         self._limiter: KeyedRateLimiter[str] = KeyedRateLimiter(
@@ -135,12 +144,19 @@ class StatusHandler:
         return await self._write(target, report)
 
     async def _write(self, target: Target, report: Report) -> Response:
-        body = report.to_json()
+        body = report.to_json(is_original=self._clock.monotonic() < self._original_until)
         if "trainerStatus" not in body:
             return Response(200, body)
         try:
             async with self._clock.timeout(REQUEST_TIMEOUT):
-                await self._apply(target, body)
+                try:
+                    await self._apply(target, body)
+                except ApiError as error:
+                    if _UNDECLARED not in error.message or body == report.to_json(is_original=True):
+                        raise
+                    self._original_until = self._clock.monotonic() + LOOK_AGAIN
+                    body = report.to_json(is_original=True)
+                    await self._apply(target, body)
         except (Invalid, BadRequest) as error:
             return failure(422, "Invalid", error.message)
         except NotFound:

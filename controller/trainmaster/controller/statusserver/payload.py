@@ -22,6 +22,7 @@ from trainmaster.runtime.jsontree import JsonObject
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _SPACE: Final = " \t\r\n"
+_EXTENSIONS: Final = ("lastCheckpointTime", "worldSize")
 
 
 class InvalidPayload(ValueError):
@@ -65,6 +66,8 @@ class TrainerStatus(_Part):
     estimated_remaining_seconds: Int32 | None = None
     metrics: list[Metric] | None = None
     last_updated_time: Time | None = None
+    last_checkpoint_time: Time | None = None
+    world_size: Int32 | None = None
 
 
 class Report(_Part):
@@ -72,12 +75,14 @@ class Report(_Part):
 
     trainer_status: TrainerStatus | None = None
 
-    def to_json(self) -> JsonObject:
-        """Return the JSON object: the fields that were given."""
+    def to_json(self, *, is_original: bool = False) -> JsonObject:
+        """Return the JSON object: the fields that were given, or those of them that the original's definition has."""
         report = self.model_dump(by_alias=True, exclude_none=True)
-        status = report.get("trainerStatus")
-        if status is not None and not status.get("metrics"):
+        status = report.get("trainerStatus", {})
+        if not status.get("metrics"):
             status.pop("metrics", None)
+        for extension in _EXTENSIONS if is_original else ():
+            status.pop(extension, None)
         return report
 
 

@@ -16,13 +16,17 @@ from trainmaster.metrics.dashboards.model import (
     times,
     total,
 )
-from trainmaster.metrics.promql import Expression, Queries, like
+from trainmaster.metrics.promql import Expression, Queries, like, unlike
 
 _CHOSEN: Final = {"runtime": like("$runtime")}
 _HOUR: Final = QUERIES.within("1h")
+_DAY: Final = QUERIES.within("24h")
 _NO_TRAINJOB: Final = "there is no TrainJob"
+_NO_END: Final = "no TrainJob has ended so far"
 _FAILURES: Final = "no TrainJob has failed so far"
 _RESTARTS: Final = "no TrainJob was restarted so far"
+_KEPT: Final = _DAY.count(trainjobs.SECONDS, "queue", kind="Productive", **_CHOSEN)
+_AFTER_QUEUE: Final = _DAY.count(trainjobs.SECONDS, "queue", kind=unlike("Queued"), **_CHOSEN)
 
 
 def _now(state: str) -> Expression:
@@ -143,6 +147,24 @@ _TIMES: Final = Row(
     ),
 )  # fmt: skip
 
+_GOODPUT: Final = Row(
+    "What time was spent on, of TrainJobs that ended",
+    (
+        Panel(
+            title="Time by kind, last day", width=12, unit="s", is_stacked=True, may_be_empty=_NO_END,
+            description="From the creation of each to its end. Lost is what no checkpoint held when a failure came: "
+            "checkpoints that are written more often cost less. Starting and Restarting are scheduling, images and "
+            "imports.",
+            queries=(Query(_DAY.count(trainjobs.SECONDS, "kind", **_CHOSEN), "{{kind}}"),),
+        ),
+        Panel(
+            title="Goodput by queue, last day", width=12, unit="percentunit", may_be_empty=_NO_END,
+            description="Which part of the time after the queue was training that was kept.",
+            queries=(Query(_KEPT / (_AFTER_QUEUE > 0), "{{queue}}"),),
+        ),
+    ),
+)  # fmt: skip
+
 _FAILED: Final = Row(
     "Failures and restarts",
     (
@@ -195,7 +217,7 @@ TRAINJOBS: Final = Dashboard(
     uid="trainmaster-trainjobs",
     title="Trainmaster / TrainJobs",
     description="What becomes of TrainJobs: states and reasons, times, failures by cause, nodes and accelerators.",
-    rows=(_NOW, _STATES, _TIMES, _FAILED, _RESOURCES),
+    rows=(_NOW, _STATES, _TIMES, _GOODPUT, _FAILED, _RESOURCES),
     variables=(
         Variable(
             name="runtime", label="Runtime",

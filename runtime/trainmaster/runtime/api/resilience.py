@@ -180,7 +180,7 @@ class Goodput(ApiModel):
     """From then until all pods ran."""
 
     productive_seconds: Annotated[int, NullIsDefault, _SECONDS] = 0
-    """Training whose result was kept."""
+    """Training, but for what was lost of it."""
 
     lost_seconds: Annotated[int, NullIsDefault, _SECONDS] = 0
     """Training after the last checkpoint before a failure."""
@@ -191,11 +191,14 @@ class Goodput(ApiModel):
     restarting_seconds: Annotated[int, NullIsDefault, _SECONDS] = 0
     """From a failure until all pods ran again."""
 
+    unsaved_seconds: Annotated[int, NullIsDefault, _SECONDS] = 0
+    """How many of the productive ones, before `since`, no checkpoint holds yet: a failure makes them lost."""
+
     estimated: Annotated[bool, NullIsDefault] = False
-    """Whether lost time was counted from the last progress, since no checkpoint was reported."""
+    """Whether lost time was counted from the last progress, or all of an attempt, since no checkpoint was reported."""
 
     phase: Annotated[str, NullIsDefault, Schema(maxLength=32)] = ""
-    """What the time since `since` is spent on."""
+    """What the time since `since` is spent on: Queued, Starting, Productive, Stalled, Restarting; empty at the end."""
 
     since: Annotated[str | None, DATE_TIME] = None
     """Up to when time is counted."""

@@ -285,6 +285,12 @@ class TrainerStatus(ApiModel):
     last_updated_time: Annotated[str | None, DATE_TIME] = None
     """When the training reported this."""
 
+    last_checkpoint_time: Annotated[str | None, DATE_TIME] = None
+    """When it wrote its last checkpoint. An extension: definitions of the original drop it."""
+
+    world_size: Annotated[int | None, Schema(minimum=1)] = None
+    """How many processes train together. An extension: definitions of the original drop it."""
+
 
 class TrainJobStatus(ApiModel):
     """What has been observed."""

@@ -44,6 +44,7 @@ FAILED = record(
     exit_code=137,
     nodes=4,
     accelerators={"nvidia.com/gpu": 32},
+    goodput={"queuedSeconds": 3600, "productiveSeconds": 7200, "lostSeconds": 3600},
     restarts=2,
     user="ann@example.com",
     deleted=ago(hours=1),
@@ -127,6 +128,7 @@ async def test_all_that_is_recorded_of_a_job_is_told_and_nothing_that_a_terminal
         "              second line",
         "Exit code:    137",
     ]
+    assert "Goodput:      4h of which 120m productive (50 %), 60m queued, 60m lost\n" in found.out
     assert f"Progress:     40 %, loss 0.53 (reported {ago(hours=10)})" in found.out
     assert found.out.splitlines()[-3:] == [
         "Timeline:",

@@ -11,6 +11,7 @@ from typing import Final
 
 from trainmaster.controller.cli.follow.activity import activity
 from trainmaster.controller.cli.follow.failures import attempt_of, excerpt
+from trainmaster.controller.cli.jobs.rows import goodput_words
 from trainmaster.controller.cli.printers import counted, human_duration
 from trainmaster.controller.cli.probes import POD_LOGS
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
@@ -18,10 +19,11 @@ from trainmaster.controller.container_failures import meaning_of
 from trainmaster.controller.explain.causes.limits import seconds_to_live
 from trainmaster.controller.explain.explanation import Explanation
 from trainmaster.controller.explain.findings import Evidence, Finding, ObjectReference
-from trainmaster.controller.explain.pods import FailedContainer
+from trainmaster.controller.explain.pods import FailedContainer, known_pods
 from trainmaster.controller.explain.state import PATIENCE, State
 from trainmaster.controller.explain.timeline import Moment
 from trainmaster.controller.explain.view import JobView, role_of
+from trainmaster.controller.resilience.goodput import KINDS, LOST, PRODUCTIVE, failures_of, goodput_of
 from trainmaster.runtime.jsontree import JsonObject
 
 _LONGEST: Final = 1000
@@ -40,6 +42,8 @@ KIND: Final = "Explanation"
 def lines_of(explanation: Explanation, view: JobView) -> Iterator[str]:
     """Return the lines that are printed of an explanation."""
     yield _state(explanation, view)
+    if (goodput := _goodput(view)) and (goodput.get(KINDS[PRODUCTIVE]) or goodput.get(KINDS[LOST])):
+        yield f"  {goodput_words(goodput, failures_of(view.object))}"
     if not explanation.findings:
         yield from (f"  {line}" for line in _nothing_wrong(explanation, view))
     if (left := seconds_to_live(view)) is not None:
@@ -81,6 +85,14 @@ def _state(explanation: Explanation, view: JobView) -> str:
     details = [*filter(None, [state.detail]), *([counted(restarts, "restart")] if restarts else ())]
     detail = f" ({_cut(', '.join(details))})" if details else ""
     return f"{view.kind} {view.namespace}/{view.name}: {state.word}{since}{detail}"
+
+
+def _goodput(view: JobView) -> JsonObject | None:
+    """Return what the time of a TrainJob was spent on, for those that are there."""
+    if not view.is_trainjob or view.is_deleted:
+        return None
+    jobset = next(iter(view.jobsets or ()), None)
+    return goodput_of(view.object, pods=known_pods(view), jobset=jobset, now=view.now)
 
 
 def _nothing_wrong(explanation: Explanation, view: JobView) -> Iterator[str]:
@@ -162,6 +174,7 @@ def to_json(explanation: Explanation, view: JobView) -> JsonObject:
         "job": _reference_json(explanation.job),
         "state": {"name": state.word, "since": _time_json(state.since), "detail": state.detail},
         "restarts": explanation.restarts,
+        "goodput": _goodput(view),
         "causes": [_finding_json(each) for each in explanation.findings],
         "overcome": [_finding_json(each) for each in explanation.overcome],
         "failedContainer": _failed_container_json(explanation.failed_container),

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
+from trainmaster.controller.cli.jobs.rows import goodput_words
 from trainmaster.controller.cli.output import plain
 from trainmaster.controller.cli.printers import aligned, human_duration
 from trainmaster.controller.history.record import JobRecord
@@ -100,6 +101,7 @@ def details(record: JobRecord) -> Iterator[str]:
         "Started": record.started,
         "Ended": record.ended,
         "Duration": duration(record) if record.ended else "",
+        "Goodput": goodput_words(record.goodput) if record.goodput else "",
         "Deleted": record.deleted,
         "Restarts": str(record.restarts),
         "Suspensions": str(record.suspensions) if record.suspensions else "",

@@ -26,7 +26,8 @@ def command(commands: Any) -> None:
         "list",
         description="List TrainJobs, and jobs of kubeflow.org/v1 where the cluster serves them. CAUSE is what "
         "`trainmaster explain` concludes from a job and its pods; NODES tells how many are ready, of how many that are "
-        "wanted; DURATION is the time from its creation, or its last resumption, to its end.",
+        "wanted; DURATION is the time from its creation, or its last resumption, to its end; GOODPUT, with `-o wide`, "
+        "how much of its time a TrainJob has trained, and not lost again.",
         allow_abbrev=False,
     )
     add_cluster_options(parser)
@@ -35,7 +36,7 @@ def command(commands: Any) -> None:
         "--filter", default="", metavar="WORDS", help="only jobs with all these words in name, kind, state or cause"
     )
     parser.add_argument(
-        "-o", "--output", choices=("json", "yaml", "name"), help="the objects, or their names; default: a table"
+        "-o", "--output", choices=("wide", "json", "yaml", "name"), help="more columns, the objects, or their names"
     )
     parser.set_defaults(run=on_cluster(_list))
 
@@ -44,17 +45,18 @@ async def _list(client: KubeClient, arguments: argparse.Namespace) -> int:
     namespace = None if arguments.all_namespaces else namespace_of(client, arguments)
     jobs, now = await list_jobs(client, namespace), datetime.now(UTC)
     there, rows = bool(jobs), list[JobRow]()
-    if jobs and (arguments.filter or not arguments.output):
+    is_table = arguments.output in (None, "wide")
+    if jobs and (arguments.filter or is_table):
         listed = zip(jobs, await _rows(client, jobs, namespace, now), strict=True)
         chosen = [(job, row) for job, row in listed if has_words(row, arguments.filter)]
         jobs, rows = [job for job, _ in chosen], [row for _, row in chosen]
     if arguments.output == "name":
         for job in jobs:
             print(job.qualified)
-    elif arguments.output:
+    elif not is_table:
         print_objects([job.object for job in jobs], form=arguments.output)
     elif rows:
-        print("\n".join(table(rows, now=now, namespaces=namespace is None)))
+        print("\n".join(table(rows, now=now, namespaces=namespace is None, wide=bool(arguments.output))))
     else:
         where = "" if namespace is None else f" in namespace {namespace}"
         such = f" with all of {arguments.filter!r} in name, kind, state or cause" if there else ""

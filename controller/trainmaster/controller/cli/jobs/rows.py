@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.output import one_line
-from trainmaster.controller.cli.printers import aligned, human_duration
+from trainmaster.controller.cli.printers import aligned, counted, human_duration
 from trainmaster.controller.container_failures import JOBSET_LABEL, rank_of
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.condition_causes import cause_of
@@ -18,6 +18,7 @@ from trainmaster.controller.explain.pods import is_own
 from trainmaster.controller.explain.state import state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.job_fields import Progress, number, true_conditions
+from trainmaster.controller.resilience.goodput import KINDS, LOST, PRODUCTIVE, goodput_of, share_of
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED, TRAINJOB_KIND
 from trainmaster.runtime.jobs.constants import CREATED, JOB_NAME_LABEL, OPERATOR_NAME_LABEL, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
@@ -60,6 +61,8 @@ class JobRow:
 
     ended: str | None
     progress: Progress | None
+    goodput: int | None = None
+    """Percent of its time that was productive; None if nobody asked, or can tell."""
 
     def age(self, now: datetime) -> float:
         """Return the seconds since it was created."""
@@ -197,6 +200,8 @@ def rows_of(
         if may_be_troubled(job, row) and not (row.has_ended and job.is_trainjob):
             trouble = trouble_of(job, pods=own, jobset=jobset, now=now)
             row = replace(row, cause="" if trouble is None or row.state == SUSPENDED else trouble.cause)
+        if job.is_trainjob:
+            row = replace(row, goodput=share_of(goodput_of(job.object, pods=own or (), jobset=jobset, now=now)))
         rows.append(row)
     return rows
 
@@ -216,16 +221,18 @@ def jobs_of(pod: JsonObject) -> list[str]:
     return [f"{controller} {metadata['namespace']}/{labels[JOB_NAME_LABEL]}"] if JOB_NAME_LABEL in labels else []
 
 
-def table(rows: Iterable[JobRow], *, now: datetime, namespaces: bool) -> list[str]:
+def table(rows: Iterable[JobRow], *, now: datetime, namespaces: bool, wide: bool = False) -> list[str]:
     """Return the lines of the table.
 
     Args:
         rows: In the order of the lines.
         now: For ages.
         namespaces: Whether to tell them.
+        wide: Whether to tell their goodput.
     """
-    first = 0 if namespaces else 1
-    return aligned([row[first:] for row in (("NAMESPACE", *HEADER), *(_cells(each, now) for each in rows))])
+    columns = slice(0 if namespaces else 1, None if wide else -1)
+    cells = (_cells(each, now) for each in rows)
+    return aligned([row[columns] for row in (("NAMESPACE", *HEADER, "GOODPUT"), *cells)])
 
 
 def _cells(row: JobRow, now: datetime) -> tuple[str, ...]:
@@ -240,6 +247,7 @@ def _cells(row: JobRow, now: datetime) -> tuple[str, ...]:
         str(row.restarts),
         human_duration(row.age(now)),
         UNKNOWN if duration is None else human_duration(duration),
+        UNKNOWN if row.goodput is None else f"{row.goodput}%",
     )
 
 
@@ -253,3 +261,15 @@ def nodes_text(row: JobRow) -> str:
     """Write how many nodes there are of those wanted; of a job that has ended none are, whatever became of it."""
     wanted = UNKNOWN if row.wanted is None else str(row.wanted)
     return wanted if row.has_ended else f"{row.nodes}/{wanted}"
+
+
+def goodput_words(goodput: Mapping[str, Any], failures: int = 0) -> str:
+    """Say what the time of a job was spent on: `12h of which 10h40m productive (89 %), 50m lost in 2 failures`."""
+    spent = {kind: seconds for kind, field in KINDS.items() if (seconds := number(goodput.get(field)))}
+    words = {kind: f"{human_duration(seconds)} {kind.lower()}" for kind, seconds in spent.items()}
+    if PRODUCTIVE in words:
+        words[PRODUCTIVE] += f" ({share_of(goodput)} %)"
+    if LOST in words:
+        words[LOST] += f" in {counted(failures, 'failure')}" if failures else ""
+        words[LOST] += " as an estimate" if goodput.get("estimated") else ""
+    return f"{human_duration(sum(spent.values()))} of which {', '.join(words.values())}"

@@ -19,6 +19,7 @@ from trainmaster.controller.conditions import (
     is_true,
     remove_condition,
     set_condition,
+    stored_status,
 )
 from trainmaster.controller.container_failures import restarts_of
 from trainmaster.controller.diagnosis.first_failures import FirstFailures
@@ -26,6 +27,7 @@ from trainmaster.controller.job_fields import PRECEDENCE, number
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.plan import Plan
+from trainmaster.controller.resilience.goodput import account, facts_of, seconds_of, wanted_pods
 from trainmaster.controller.resilience.ledger import Verdict
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
@@ -85,7 +87,11 @@ def next_status(
     _lead_with_what_matters(conditions)
     _put(following, "conditions", conditions)
     if decided.verdict is not None and ("resilience" in status or following != status):
-        following["resilience"] = decided.verdict.status  # by itself it is begun with the next write
+        # By itself it is begun with the next write.
+        following["resilience"] = {
+            **decided.verdict.status,
+            "goodput": _goodput(observed, decided.verdict, following, now),
+        }
     if following != status and (restarts := _restarts(status, first_failures, decided.verdict)):
         following["restarts"] = restarts  # by itself it is not worth a write: where it is not stored that had no end
     if finished(conditions):
@@ -93,6 +99,14 @@ def next_status(
     elif snapshot_digest and (following != status or status.get(_DIGEST, snapshot_digest) != snapshot_digest):
         following[_DIGEST] = snapshot_digest
     return following
+
+
+def _goodput(observed: Observed, verdict: Verdict, following: JsonObject, now: str) -> JsonObject:
+    """Return what the time of a TrainJob was spent on, by the status that follows, so that its end counts."""
+    job = {**observed.raw, "status": following}
+    wanted = wanted_pods(job, observed.jobset or {})
+    stored = (stored_status(observed.raw).get("resilience") or {}).get("goodput") or {}
+    return account(stored, facts_of(job, attempts=verdict.times, wanted=wanted, now=seconds_of(now) or 0))
 
 
 def only_counters(old: JsonObject, new: JsonObject) -> bool:
