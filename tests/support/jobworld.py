@@ -196,13 +196,23 @@ class JobWorld(FakeCluster):
             self.set_phase(name, "Running")
 
     def set_phase(
-        self, name: str, phase: str, *, exit_code: int | None = None, restarts: int = 0, deleting: bool = False
+        self,
+        name: str,
+        phase: str,
+        *,
+        exit_code: int | None = None,
+        restarts: int = 0,
+        deleting: bool = False,
+        said: str = "",
+        at: str = "2030-01-01T00:00:00Z",
+        **status: Any,
     ) -> None:
+        """Have the kubelet tell of a pod; `said` are the last words of its container, which ended `at`."""
         pod = copy_tree(self.pod(name))
         container = {"name": self.kind.container_name, "restartCount": restarts, "state": {}}
         if exit_code is not None:
-            container["state"] = {"terminated": {"exitCode": exit_code, "finishedAt": "2030-01-01T00:00:00Z"}}
-        pod["status"] = {"phase": phase, "containerStatuses": [container]}
+            container["state"] = {"terminated": {"exitCode": exit_code, "finishedAt": at, "message": said}}
+        pod["status"] = {"phase": phase, "containerStatuses": [container], **status}
         if deleting:
             pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         self.store(pod)
