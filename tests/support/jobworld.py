@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import Any, Self, cast
 
+import orjson
 from support.fakecluster import FakeCluster
 from support.virtualtime import VirtualClock
 
@@ -65,6 +66,12 @@ def job_object(
         "metadata": {"name": "demo", "namespace": "team", "uid": uid, "resourceVersion": "1"},
         "spec": {KINDS[kind].replica_specs_field: types, **({"runPolicy": policy} if policy else {}), **spec},
     }
+
+
+def with_policy(job: JsonObject, **policy: Any) -> JsonObject:
+    """A job with a resilience policy."""
+    annotations = {"trainmaster.dev/resilience-policy": orjson.dumps(policy).decode()}
+    return {**job, "metadata": {**job["metadata"], "annotations": annotations}}
 
 
 class JobWorld(FakeCluster):

@@ -1,4 +1,4 @@
-"""Jobs whose pods are restarted together by a resilience policy: what ends an attempt, what is charged, what is made."""
+"""Jobs whose pods are restarted together by a resilience policy: what ends an attempt, what is charged and made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from support.jobworld import JobWorld, job_object, pytorchjob, replicas, requests_of
+from support.jobworld import JobWorld, job_object, pytorchjob, replicas, requests_of, with_policy
 
 from trainmaster.controller.conditions import BLOCKED
 from trainmaster.controller.job_fields import JobFields
@@ -18,11 +18,6 @@ from trainmaster.runtime.jsontree import JsonObject
 MASTER, WORKER_0, WORKER_1 = ALL = ["demo-master-0", "demo-worker-0", "demo-worker-1"]
 LOST_PEER = {"exit_code": 1, "said": "[gloo] Connection closed by peer"}
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "drained"}
-
-
-def with_policy(job: JsonObject, **policy: Any) -> JsonObject:
-    annotations = {"trainmaster.dev/resilience-policy": orjson.dumps(policy).decode()}
-    return {**job, "metadata": {**job["metadata"], "annotations": annotations}}
 
 
 async def running(run_policy: JsonObject | None = None, *, restart: str = "OnFailure", **policy: Any) -> JobWorld:
@@ -261,34 +256,3 @@ async def test_a_policy_that_counts_no_failures_leaves_restarts_to_the_replicas(
     assert len(before & uids(world)) == 2
     assert world.pod(WORKER_1)["spec"]["terminationGracePeriodSeconds"] == 90
     assert not list(requests_of(world, "patch PyTorchJob"))
-
-
-async def test_a_crash_between_any_two_writes_charges_once() -> None:
-    """The manager is gone before the first of its writes, before the second, and so on."""
-    crashes = 0
-    for writes in range(12):
-        world = await running(maxRestarts=1)
-        world.set_phase(WORKER_1, "Failed", exit_code=1)
-        allow(world, writes)
-        try:
-            await world.settle()
-        except RequestTimeout:
-            crashes += 1
-        allow(world, 1000)
-        world.restart()
-        await world.settle()
-        await world.run_and_settle()
-        assert (world.state, world.names("Pod"), told(world)) == ("Running", ALL, [(0, "Failed", True)])
-    assert crashes == 10
-
-
-def allow(world: JobWorld, requests: int) -> None:
-    """Have the server answer so many requests from now on."""
-    most = len(world.requests) + requests
-
-    def ask(request: str) -> None:
-        if len(world.requests) >= most:
-            raise RequestTimeout("lost")
-        JobWorld._ask(world, request)
-
-    world._ask = ask  # type: ignore[method-assign]
