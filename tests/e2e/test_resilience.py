@@ -135,8 +135,8 @@ async def v1_ended(mine: Team, name: str) -> tuple[JsonObject, JsonObject]:
         obj = await mine.client.get(jobs("PyTorchJob"), mine.name, name)
         held = conditions_of(obj)
         condition = held.get("Succeeded") or held.get("Failed")
-        annotations = obj["metadata"]["annotations"]
-        return condition and (condition, orjson.loads(annotations.get(RESILIENCE_STATUS_ANNOTATION, "{}")))
+        ledger = obj["metadata"]["annotations"].get(RESILIENCE_STATUS_ANNOTATION, "{}")
+        return None if condition is None else (condition, orjson.loads(ledger))
 
     found: tuple[JsonObject, JsonObject] = await eventually(end)
     return found

@@ -185,9 +185,9 @@ class JobFields:
         resilience policy, of all pods together.
         """
         if not self.is_trainjob:
-            ledger = group_ledger(mapping(self.metadata.get("annotations")))
-            ended = (ledger.get("attempts") or [{"number": -1}])[-1]["number"] + 1
-            together = ended - bool(ledger.get("failure"))
+            ledger = group_ledger(mapping(self.metadata.get("annotations")), self.uid)
+            attempts: list[JsonObject] = ledger.get("attempts") or [{"number": -1}]
+            together = number(attempts[-1].get("number"), -1) + 1 - bool(ledger.get("failure"))
             return together + sum(number(each.get("restarts")) for each in self.replicas)
         told = "\n".join(self.conditions.get(each, {}).get("message", "") for each in (FAILED, CONTAINER_FAILED))
         noted = [number(mapping(each).get("restarts")) for each in (self.status, jobset.get("status"))]

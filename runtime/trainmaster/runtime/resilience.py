@@ -4,6 +4,7 @@
   clusters with the definitions of the original, which know no such field, and for jobs of the Training Operator API.
 - A policy holds from when a JobSet is made until a new one takes its place: most of a JobSet cannot be changed. So the
   JobSet has it in an annotation, together with what it was built for: failures charged before, and nodes avoided.
+- Jobs of the Training Operator API have it in their annotation alone, and what it has charged in another one.
 - What a runtime says itself of failures stays, and a policy that contradicts it is refused.
 """
 
@@ -262,17 +263,20 @@ def built_policy(jobset: JsonObject) -> BuiltPolicy | None:
         return None
 
 
-def group_ledger(annotations: Mapping[str, str]) -> JsonObject:
-    """Read the ledger of a job of `kubeflow.org/v1`; it is empty if there is none, or somebody has spoilt it."""
+def group_ledger(annotations: Mapping[str, str], uid: str) -> JsonObject:
+    """Read the ledger of a job of `kubeflow.org/v1`; it is empty if there is none, or somebody has spoilt it.
+
+    That of an earlier job counts as none: its manifest may have been saved with all annotations, and applied again.
+    """
     try:
         tree: JsonObject = orjson.loads(annotations.get(RESILIENCE_STATUS_ANNOTATION, "{}"))
         ResilienceStatus.model_validate(tree)
     except ValueError:
         return {}
-    return tree
+    return tree if tree.get("uid") == uid else {}
 
 
-def group_policy(annotations: Mapping[str, str]) -> BuiltPolicy | None:
+def group_policy(annotations: Mapping[str, str], uid: str) -> BuiltPolicy | None:
     """Return what pods of a job of `kubeflow.org/v1` are built for by now; None if it has no valid policy."""
     try:
         policy = annotated_policy(annotations)
@@ -280,7 +284,7 @@ def group_policy(annotations: Mapping[str, str]) -> BuiltPolicy | None:
         return None
     if policy is None or any(isinstance(each, FieldError) for each in policy_problems(policy, ANNOTATION_PATH)):
         return None
-    status = ResilienceStatus.model_validate(group_ledger(annotations))
+    status = ResilienceStatus.model_validate(group_ledger(annotations, uid))
     avoided = tuple(each.name for each in status.avoided_nodes)
     return BuiltPolicy(policy, status.charged_restarts, avoided, status.ended_attempts)
 

@@ -45,7 +45,7 @@ def parse_job(kind: JobKind, raw: JsonObject) -> Job:
         spec=spec,
         status=_object(raw.get("status"), "status"),
         raw=raw,
-        resilience=group_policy(metadata.annotations),
+        resilience=group_policy(metadata.annotations, metadata.uid),
     )
     kind.default(job)
     return job

@@ -16,7 +16,7 @@ from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter
 from trainmaster.runtime.jsontree import JsonObject
 
 MASTER, WORKER_0, WORKER_1 = ALL = ["demo-master-0", "demo-worker-0", "demo-worker-1"]
-LOST_PEER = {"exit_code": 1, "said": "[gloo] Connection closed by peer"}
+LOST_PEER: JsonObject = {"exit_code": 1, "said": "[gloo] Connection closed by peer"}
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "drained"}
 
 
@@ -76,6 +76,16 @@ async def test_a_failure_restarts_all_pods_and_is_charged_once_though_its_peers_
     message = world.status["conditions"][-1]["message"]
     assert message.startswith("Job demo has failed because it failed 2 times, maxRestarts is 1: worker 0 (pod demo-")
     assert JobFields(world.job).restarts({}) == 1
+
+
+async def test_an_earlier_job_of_the_name_has_left_nothing_to_pay_for() -> None:
+    """Its manifest was saved with all annotations."""
+    world = await running(maxRestarts=0)
+    await world.see_phase(WORKER_1, "Failed", exit_code=1)
+    assert (world.state, told(world)) == ("Failed", [(0, "Failed", True)])
+    job = {**world.job, "metadata": {**world.job["metadata"], "uid": "uid-2"}, "status": {}}
+    again = await run(await JobWorld.settled(job))
+    assert (again.state, told(again)) == ("Running", [])
 
 
 async def test_new_pods_are_made_when_all_old_ones_are_gone() -> None:

@@ -77,7 +77,7 @@ class Group:
             self._plan_end(pods, missing if is_short else [], planned, now)
             return True
         if len(pods) == wanted != count and not self.former:
-            _plan_write(planned, {**self.ledger, _PODS: wanted})
+            self._plan_write(planned, {**self.ledger, _PODS: wanted})
         return bool(planned.annotations)
 
     def _plan_end(self, pods: Sequence[JsonObject], missing: Sequence[str], planned: Plan, now: datetime) -> None:
@@ -95,7 +95,7 @@ class Group:
             ledger[_FAILURE] = verdict.failure[1]
         else:
             planned.replaced = [[pod for pod in pods if phase_of(pod) == "Failed"]]
-        _plan_write(planned, ledger)
+        self._plan_write(planned, ledger)
         planned.events = [JobEvent(reason, note, "Warning") for reason, note in verdict.events]
 
     def plan_restart(self, planned: Plan) -> list[ConditionUpdate]:
@@ -109,8 +109,12 @@ class Group:
     def plan_suspension(self, planned: Plan) -> bool:
         """Write down that the pods go without a fault; returns whether that comes before everything else."""
         if self.ledger.get(_PODS):
-            _plan_write(planned, {**self.ledger, _PODS: 0})
+            self._plan_write(planned, {**self.ledger, _PODS: 0})
         return bool(planned.annotations)
+
+    def _plan_write(self, planned: Plan, ledger: JsonObject) -> None:
+        text = orjson.dumps({**ledger, "uid": self.job.metadata.uid}, option=orjson.OPT_SORT_KEYS).decode()
+        planned.annotations = {RESILIENCE_STATUS_ANNOTATION: text}
 
 
 def group_of(job: Job, pods: Mapping[str, JsonObject]) -> Group | None:
@@ -120,7 +124,7 @@ def group_of(job: Job, pods: Mapping[str, JsonObject]) -> Group | None:
     ended = job.resilience.attempts
     current = {name: pod for name, pod in pods.items() if _attempts_before(pod, ended) >= ended}
     former = [pod for name, pod in pods.items() if name not in current]
-    return Group(job, job.resilience.policy, group_ledger(job.metadata.annotations), current, former)
+    return Group(job, job.resilience.policy, group_ledger(job.metadata.annotations, job.metadata.uid), current, former)
 
 
 def _attempts_before(pod: JsonObject, ended: int) -> int:
@@ -159,8 +163,3 @@ def _seconds_to_wait(failure: ContainerFailure, now: datetime) -> float:
     except (TypeError, ValueError):
         return 0.0
     return PATIENCE - passed if 0 <= passed < PATIENCE else 0.0
-
-
-def _plan_write(planned: Plan, ledger: JsonObject) -> None:
-    text = orjson.dumps(ledger, option=orjson.OPT_SORT_KEYS).decode()
-    planned.annotations = {RESILIENCE_STATUS_ANNOTATION: text}
