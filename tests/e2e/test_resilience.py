@@ -45,13 +45,16 @@ if attempt < {times}:
     {how}
 """
 LAST_ENDS = """
+def all_have(prefix):
+    while not all((place / (prefix + each)).exists() for each in "012"):
+        time.sleep(0.01)
+all_have("ran-")
 if attempt < {times}:
     if rank != "2":
         barrier()
     raise ValueError("my loss is NaN")
 (place / ("back-" + rank)).touch()
-while not all((place / ("back-" + each)).exists() for each in "012"):
-    time.sleep(0.01)
+all_have("back-")
 """
 LOSES_ITS_PEER = """
 if attempt == 0:
