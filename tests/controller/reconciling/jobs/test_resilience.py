@@ -229,8 +229,14 @@ async def test_scaling_and_what_is_deleted_before_all_pods_were_there_is_no_disr
     world.refusals.clear()
     await world.settle()
     world.remove("Pod", WORKER_0)
-    await world.settle()
-    assert (world.names("Pod"), told(world)) == ([WORKER_0, WORKER_1], [])
+    world.refusals["create Pod demo-worker-0"] = RequestTimeout("lost")
+    with pytest.raises(RequestTimeout):
+        await world.reconcile()
+    assert "trainmaster.dev/resilience-status" not in world.job["metadata"]["annotations"]
+    evict(world)
+    world.refusals.clear()
+    await world.reconcile()
+    assert told(world) == [(0, "Disrupted", False)]
 
 
 async def test_a_job_that_has_succeeded_charges_nothing_and_a_settled_one_costs_nothing() -> None:

@@ -2,7 +2,8 @@
 
 Rules:
 
-- The first pod that fails ends the attempt. Once all pods were there, one that is deleted, or gone, does so as well.
+- The first pod that fails or is disrupted ends the attempt. Once all pods were there, one that is deleted, or gone, does
+  so as well.
 - The ledger of the attempts is an annotation of the job. That an attempt has ended is written there first; what follows
   is told by it and by the pods, each of which has the number of its attempt: those of earlier ones are deleted, and
   when they are gone the next ones are made. So a crash between any two writes charges a failure once.
@@ -20,7 +21,7 @@ from typing import Final
 
 import orjson
 
-from trainmaster.controller.container_failures import ContainerFailure, container_failures, is_launcher
+from trainmaster.controller.container_failures import ContainerFailure, container_failures, disruption_of, is_launcher
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.reconciling.jobs.objects import Plan
 from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_terminating, phase_of, trainer_of
@@ -71,8 +72,8 @@ class Group:
         count, wanted = self.ledger.get(_PODS) or 0, len(pods) + len(missing)
         is_short = len(pods) < min(count, wanted)
         if not count:
-            # A deletion disturbs nobody now: the pod is made again. So are those that go because of a suspension.
-            pods = [pod for pod in pods if not is_terminating(pod)]
+            # Who is deleted now is made again, as are those that go because of a suspension; disruptions say so.
+            pods = [pod for pod in pods if not is_terminating(pod) or disruption_of(pod)]
         if is_short or any(phase_of(pod) == "Failed" or _is_deleted(pod) for pod in pods):
             self._plan_end(pods, missing if is_short else [], planned, now)
             return True
