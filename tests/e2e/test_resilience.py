@@ -13,18 +13,20 @@ import orjson
 import pytest
 import pytest_asyncio
 from support.commands import eventually, processes_of
+from support.running_jobs import job, jobs
 from support.team import Team, team
-from support.training import python
+from support.training import conditions_of, python
 
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.runtime.api.constants import RESILIENCE_POLICY_ANNOTATION, RESILIENCE_STATUS_ANNOTATION
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BEGIN = """
 import os, pathlib, signal, sys, time
-place, rank = pathlib.Path(os.environ["PLACE"]), os.environ["PET_NODE_RANK"]
+place, rank = pathlib.Path(os.environ["PLACE"]), os.environ.get("RANK") or os.environ["PET_NODE_RANK"]
 signal.signal(signal.SIGTERM, lambda *_: ((place / "gone").touch(), os._exit(143)))
 def count():
     name = place / ("ran-" + rank)
@@ -42,6 +44,18 @@ if attempt < {times}:
         barrier()
     time.sleep({pause})
     {how}
+"""
+LAST_ENDS = """
+def all_have(prefix):
+    while not all((place / (prefix + each)).exists() for each in "012"):
+        time.sleep(0.01)
+all_have("ran-")
+if attempt < {times}:
+    if rank != "2":
+        barrier()
+    raise ValueError("my loss is NaN")
+(place / ("back-" + rank)).touch()
+all_have("back-")
 """
 LOSES_ITS_PEER = """
 if attempt == 0:
@@ -81,6 +95,12 @@ def ends(how: str = "raise ValueError('my loss is NaN')", *, times: int = 99, pa
     return ENDS.format(how=how, times=times, pause=pause)
 
 
+V1_JOBS: dict[str, tuple[str, JsonObject]] = {
+    "v1-within": (LAST_ENDS.format(times=1), {"maxRestarts": 1}),
+    "v1-exceeded": (LAST_ENDS.format(times=99), {"maxRestarts": 1}),
+    "v1-evicted": (LOSES_ITS_PEER, {"maxRestarts": 0}),
+}
+
 JOBS: dict[str, tuple[str, JsonObject]] = {
     "within": (ends(times=1), {"maxRestarts": 1}),
     "exceeded": (ends(), {"maxRestarts": 1}),
@@ -106,6 +126,8 @@ async def mine(cluster_home: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     async with team(cluster_home / ".trainmaster/kubeconfig", "surviving", directory) as mine:
         for name, (script, policy) in JOBS.items():
             await submit(mine, name, script, policy)
+        for name, (script, policy) in V1_JOBS.items():
+            await submit_v1(mine, name, script, policy)
         yield mine
 
 
@@ -117,6 +139,31 @@ async def submit(mine: Team, name: str, script: str, policy: JsonObject) -> None
     env = [{"name": "PLACE", "value": str(place)}]
     job["spec"]["trainer"] = {"numNodes": 2, "command": python(BEGIN + script), "env": env}
     await mine.client.create(TRAINJOBS, job)
+
+
+async def submit_v1(mine: Team, name: str, script: str, policy: JsonObject) -> None:
+    """Start a PyTorchJob of a master and two workers, which share a directory."""
+    place = mine.directory / name
+    place.mkdir()
+    command = python(f"import os\nos.environ['PLACE'] = {str(place)!r}\n{BEGIN}{script}")
+    obj = job("PyTorchJob", name, {"Master": (1, command), "Worker": (2, command)})
+    annotations = {RESILIENCE_POLICY_ANNOTATION: orjson.dumps(policy).decode()}
+    obj["metadata"] |= {"namespace": mine.name, "annotations": annotations}
+    await mine.client.create(jobs("PyTorchJob"), obj)
+
+
+async def v1_ended(mine: Team, name: str) -> tuple[JsonObject, JsonObject]:
+    """Wait for the end of a PyTorchJob; returns the condition and its ledger."""
+
+    async def end() -> tuple[JsonObject, JsonObject] | None:
+        obj = await mine.client.get(jobs("PyTorchJob"), mine.name, name)
+        held = conditions_of(obj)
+        condition = held.get("Succeeded") or held.get("Failed")
+        ledger = obj["metadata"]["annotations"].get(RESILIENCE_STATUS_ANNOTATION, "{}")
+        return None if condition is None else (condition, orjson.loads(ledger))
+
+    found: tuple[JsonObject, JsonObject] = await eventually(end)
+    return found
 
 
 async def both_up(mine: Team, name: str) -> str:
@@ -273,3 +320,34 @@ async def test_a_manager_that_dies_meanwhile_goes_on_where_it_was(mine: Team) ->
     _, ledger = await ended(mine, "orphaned", "Complete")
     assert [charged for _, _, charged in told(ledger)] == [False]
     assert (mine.directory / "orphaned/ran-0").read_text() == "xx"
+
+
+async def test_a_crash_of_a_worker_restarts_the_whole_v1_job_and_is_charged_once(mine: Team) -> None:
+    condition, ledger = await v1_ended(mine, "v1-within")
+    assert condition["type"] == "Succeeded", condition
+    assert told(ledger) == [(0, "Failed", True)]
+    assert ledger["attempts"][0]["message"].endswith("with exit code 1: ValueError: my loss is NaN")
+    assert ledger["attempts"][0]["node"]
+    assert [(mine.directory / f"v1-within/ran-{rank}").read_text() for rank in range(3)] == ["xx"] * 3
+    assert await row(mine, "v1-within") == ["Succeeded", "-", "3", "1"]
+
+
+async def test_over_its_budget_a_v1_job_fails_with_the_cause(mine: Team) -> None:
+    condition, ledger = await v1_ended(mine, "v1-exceeded")
+    assert (condition["type"], condition["reason"]) == ("Failed", "PyTorchJobFailed")
+    assert "worker 1 (pod v1-exceeded-worker-1, " in condition["message"]
+    assert condition["message"].endswith("ValueError: my loss is NaN")
+    assert told(ledger) == [(0, "Failed", True), (1, "Failed", True)]
+    explained = (await mine.cli("explain", "pytorchjob/v1-exceeded")).out
+    assert ", 1 restart)" in explained.splitlines()[0]
+    assert "it said last: ValueError: my loss is NaN" in explained
+
+
+async def test_an_eviction_of_a_v1_job_is_not_charged_though_its_peers_crash_of_it(mine: Team) -> None:
+    place = mine.directory / "v1-evicted"
+    await eventually(lambda: all((place / f"up-{rank}").exists() for rank in range(3)))
+    await evict(mine, "v1-evicted-worker-0")
+    condition, ledger = await v1_ended(mine, "v1-evicted")
+    assert condition["type"] == "Succeeded", condition
+    assert told(ledger) == [(0, "Disrupted", False)]
+    assert "EvictionByEvictionAPI" in ledger["attempts"][0]["message"]

@@ -109,11 +109,11 @@ class FakeCluster:
     async def patch(
         self, resource: Resource, namespace: str, name: str, patch: JsonObject, *, field_manager: str
     ) -> JsonObject:
-        """Merge fields into the spec of an object."""
+        """Merge fields into an object."""
         self._ask(self.text("patch", resource, name))
         old = self._found(resource, namespace, name)
         _check(patch["metadata"], old)
-        return self.store({**old, "spec": {**old["spec"], **patch["spec"]}})
+        return self.store(_merged(old, patch))
 
     async def patch_status(
         self, resource: Resource, namespace: str, name: str, patch: JsonObject, *, field_manager: str

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import Any, Self, cast
 
+import orjson
 from support.fakecluster import FakeCluster
 from support.virtualtime import VirtualClock
 
@@ -65,6 +66,12 @@ def job_object(
         "metadata": {"name": "demo", "namespace": "team", "uid": uid, "resourceVersion": "1"},
         "spec": {KINDS[kind].replica_specs_field: types, **({"runPolicy": policy} if policy else {}), **spec},
     }
+
+
+def with_policy(job: JsonObject, **policy: Any) -> JsonObject:
+    """A job with a resilience policy."""
+    annotations = {"trainmaster.dev/resilience-policy": orjson.dumps(policy).decode()}
+    return {**job, "metadata": {**job["metadata"], "annotations": annotations}}
 
 
 class JobWorld(FakeCluster):
@@ -196,13 +203,23 @@ class JobWorld(FakeCluster):
             self.set_phase(name, "Running")
 
     def set_phase(
-        self, name: str, phase: str, *, exit_code: int | None = None, restarts: int = 0, deleting: bool = False
+        self,
+        name: str,
+        phase: str,
+        *,
+        exit_code: int | None = None,
+        restarts: int = 0,
+        deleting: bool = False,
+        said: str = "",
+        at: str = "2030-01-01T00:00:00Z",
+        **status: Any,
     ) -> None:
+        """Have the kubelet tell of a pod; `said` are the last words of its container, which ended `at`."""
         pod = copy_tree(self.pod(name))
         container = {"name": self.kind.container_name, "restartCount": restarts, "state": {}}
         if exit_code is not None:
-            container["state"] = {"terminated": {"exitCode": exit_code, "finishedAt": "2030-01-01T00:00:00Z"}}
-        pod["status"] = {"phase": phase, "containerStatuses": [container]}
+            container["state"] = {"terminated": {"exitCode": exit_code, "finishedAt": at, "message": said}}
+        pod["status"] = {"phase": phase, "containerStatuses": [container], **status}
         if deleting:
             pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         self.store(pod)

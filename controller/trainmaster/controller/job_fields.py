@@ -15,6 +15,7 @@ from trainmaster.controller.container_failures import restarts_of
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, SUSPENDED, TRAINJOB_KIND
 from trainmaster.runtime.jobs.constants import CREATED, RESTARTING, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.resilience import group_ledger
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """A job that has it is suspended and resumed by Kueue."""
@@ -180,10 +181,14 @@ class JobFields:
     def restarts(self, jobset: JsonObject, pods: Iterable[JsonObject] = ()) -> int:
         """Return how often the training was started again, as the job, its JobSet (empty: none) and its pods tell.
 
-        Of jobs of `kubeflow.org/v1` the restarts of all pods count, where the job has a limit of them.
+        Of jobs of `kubeflow.org/v1` the restarts of all pods count, where the job has a limit of them, and those by its
+        resilience policy, of all pods together.
         """
         if not self.is_trainjob:
-            return sum(number(each.get("restarts")) for each in self.replicas)
+            ledger = group_ledger(mapping(self.metadata.get("annotations")), self.uid)
+            attempts: list[JsonObject] = ledger.get("attempts") or [{"number": -1}]
+            together = number(attempts[-1].get("number"), -1) + 1 - bool(ledger.get("failure"))
+            return together + sum(number(each.get("restarts")) for each in self.replicas)
         told = "\n".join(self.conditions.get(each, {}).get("message", "") for each in (FAILED, CONTAINER_FAILED))
         noted = [number(mapping(each).get("restarts")) for each in (self.status, jobset.get("status"))]
         return max(*noted, restarts_of(pods, told))

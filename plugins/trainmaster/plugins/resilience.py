@@ -10,19 +10,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
-    ATTEMPTS_BEFORE_LABEL,
     JOBSET_KIND,
     NODE,
     RESILIENCE_ANNOTATION,
     RESILIENCE_LABEL,
 )
-from trainmaster.runtime.api.meta import duration_seconds
 from trainmaster.runtime.api.resilience import COUNT, ResiliencePolicy
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info, PodSet
@@ -37,9 +34,9 @@ from trainmaster.runtime.resilience import (
     own_failure_policy,
     policy_conflicts,
     policy_problems,
+    prepare_pod,
 )
 
-_HOSTNAME: Final = "kubernetes.io/hostname"
 _LATER: Final = (
     "does not hold for what runs already, but from the next time on that Trainmaster makes its JobSet; to have it hold "
     "now, suspend the TrainJob, delete its JobSet and resume it"
@@ -92,7 +89,9 @@ class Resilience:
             return
         info.annotations[RESILIENCE_ANNOTATION] = built.encode()
         for pods in info.pod_sets:
-            _prepare_pods(pods, built)
+            labels = pods.pod_template.setdefault("metadata", {}).setdefault("labels", {})
+            labels[RESILIENCE_LABEL] = "true"
+            prepare_pod(pods.pod_template, built)
             if built.policy.counts_failures:
                 _end_at_first_failure(pods, built.policy, is_node=info.is_node(pods))
         if built.policy.counts_failures:
@@ -119,31 +118,6 @@ def _jobset(job: TrainJob, listers: Listers) -> JsonObject | None:
     """Return the JobSet that a TrainJob has and keeps."""
     found = (each for each in listers.workloads(job) if each["kind"] == JOBSET_KIND)
     return next((each for each in found if not each["metadata"].get("deletionTimestamp")), None)
-
-
-def _prepare_pods(pods: PodSet, built: BuiltPolicy) -> None:
-    metadata = pods.pod_template.setdefault("metadata", {})
-    labels = metadata.setdefault("labels", {})
-    labels[RESILIENCE_LABEL] = "true"
-    if built.attempts:
-        labels[ATTEMPTS_BEFORE_LABEL] = str(built.attempts)
-    for container in pods.pod_spec.get("containers") or ():
-        # What it said last tells whether it lost a peer, or failed by itself.
-        container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
-    if built.policy.grace_period:
-        pods.pod_spec["terminationGracePeriodSeconds"] = math.ceil(duration_seconds(built.policy.grace_period))
-    if built.avoided:
-        _avoid(pods.pod_spec, built.avoided)
-
-
-def _avoid(pod_spec: JsonObject, nodes: Iterable[str]) -> None:
-    """Keep pods off nodes; terms are alternatives, so each of them gets the condition."""
-    condition = {"key": _HOSTNAME, "operator": "NotIn", "values": sorted(nodes)}
-    affinity = pod_spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
-    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
-    terms = required.setdefault("nodeSelectorTerms", [{}])
-    for term in terms:
-        term.setdefault("matchExpressions", []).append(condition)
 
 
 class _Rule(NamedTuple):

@@ -4,28 +4,36 @@
   clusters with the definitions of the original, which know no such field, and for jobs of the Training Operator API.
 - A policy holds from when a JobSet is made until a new one takes its place: most of a JobSet cannot be changed. So the
   JobSet has it in an annotation, together with what it was built for: failures charged before, and nodes avoided.
+- Jobs of the Training Operator API have it in their annotation alone, and what it has charged in another one.
 - What a runtime says itself of failures stays, and a policy that contradicts it is refused.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from trainmaster.runtime.api import ApiModel, ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
-from trainmaster.runtime.api.constants import RESILIENCE_ANNOTATION, RESILIENCE_POLICY_ANNOTATION
+from trainmaster.runtime.api.constants import (
+    ATTEMPTS_BEFORE_LABEL,
+    RESILIENCE_ANNOTATION,
+    RESILIENCE_POLICY_ANNOTATION,
+    RESILIENCE_STATUS_ANNOTATION,
+)
 from trainmaster.runtime.api.decoding import parse_part
 from trainmaster.runtime.api.meta import Schema, duration_seconds
-from trainmaster.runtime.api.resilience import ResiliencePolicy
+from trainmaster.runtime.api.resilience import ResiliencePolicy, ResilienceStatus
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, did_you_mean
 from trainmaster.runtime.jsontree import JsonObject
 
 ANNOTATION_PATH: Final = f"metadata.annotations[{RESILIENCE_POLICY_ANNOTATION}]"
 FIELD_PATH: Final = "spec.resiliencePolicy"
 
+_HOSTNAME: Final = "kubernetes.io/hostname"
 _LONGEST_ANNOTATION: Final = 32 * 1024
 _SHORTEST, _LONGEST = 1.0, 8760 * 3600.0
 """Seconds of a duration."""
@@ -217,11 +225,11 @@ def _schema_problems(limits: Mapping[str, Any], name: str, value: Any, path: str
 
 
 class BuiltPolicy(NamedTuple):
-    """What a JobSet was built for."""
+    """What a JobSet was built for, or a pod of a job of `kubeflow.org/v1` is."""
 
     policy: ResiliencePolicy
     charged: int = 0
-    """Failures that were charged before it was made."""
+    """Failures that were charged before."""
 
     avoided: tuple[str, ...] = ()
     """Nodes on which it does not run."""
@@ -246,3 +254,53 @@ def built_policy(jobset: JsonObject) -> BuiltPolicy | None:
         return BuiltPolicy(policy, int(tree["charged"]), tuple(map(str, tree["avoided"])), int(tree["attempts"]))
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def group_ledger(annotations: Mapping[str, str], uid: str) -> JsonObject:
+    """Read the ledger of a job of `kubeflow.org/v1`; it is empty if there is none, or somebody has spoilt it.
+
+    That of an earlier job counts as none: its manifest may have been saved with all annotations, and applied again.
+    """
+    try:
+        tree: JsonObject = orjson.loads(annotations.get(RESILIENCE_STATUS_ANNOTATION, "{}"))
+        ResilienceStatus.model_validate(tree)
+    except ValueError:
+        return {}
+    return tree if tree.get("uid") == uid else {}
+
+
+def group_policy(annotations: Mapping[str, str], uid: str) -> BuiltPolicy | None:
+    """Return what pods of a job of `kubeflow.org/v1` are built for by now; None if it has no valid policy."""
+    try:
+        policy = annotated_policy(annotations)
+    except PolicyInvalid:
+        return None
+    if policy is None or any(isinstance(each, FieldError) for each in policy_problems(policy, ANNOTATION_PATH)):
+        return None
+    status = ResilienceStatus.model_validate(group_ledger(annotations, uid))
+    avoided = tuple(each.name for each in status.avoided_nodes)
+    return BuiltPolicy(policy, status.charged_restarts, avoided, status.ended_attempts)
+
+
+def prepare_pod(pod: JsonObject, built: BuiltPolicy) -> None:
+    """Write into a pod, or the template of one, what concerns it of a policy."""
+    spec = pod["spec"]
+    if built.attempts:
+        pod.setdefault("metadata", {}).setdefault("labels", {})[ATTEMPTS_BEFORE_LABEL] = str(built.attempts)
+    for container in spec.get("containers") or ():
+        # What it said last tells whether it lost a peer, or failed by itself.
+        container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    if built.policy.grace_period:
+        spec["terminationGracePeriodSeconds"] = math.ceil(duration_seconds(built.policy.grace_period))
+    if built.avoided:
+        _avoid(spec, built.avoided)
+
+
+def _avoid(pod_spec: JsonObject, nodes: Iterable[str]) -> None:
+    """Keep pods off nodes; terms are alternatives, so each of them gets the condition."""
+    condition = {"key": _HOSTNAME, "operator": "NotIn", "values": sorted(nodes)}
+    affinity = pod_spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    terms = required.setdefault("nodeSelectorTerms", [{}])
+    for term in terms:
+        term.setdefault("matchExpressions", []).append(condition)

@@ -313,16 +313,18 @@ async def test_an_empty_rdzv_conf_is_none_and_an_mpijob_is_not_asked_about(reque
         assert (answer.code, answer.warnings) == (201, [])
 
 
-async def test_a_resilience_policy_is_judged(requests: Requests) -> None:
-    annotation = "trainmaster.dev/resilience-policy"
+async def test_a_resilience_policy_is_judged_also_if_nothing_else_changes(requests: Requests) -> None:
+    annotation, path, obj = "trainmaster.dev/resilience-policy", path_of(KINDS["PyTorchJob"]), least("PyTorchJob")
+    obj["metadata"]["name"] = "resilient"
+    assert (await requests.send("POST", path, obj)).code == 201
     for policy, code, told in (
         ('{"maxRestarts": -1}', 403, "].maxRestarts: Invalid value: -1: must be between 0 and 999999"),
         ("maxRestarts=3", 403, "]: Forbidden: must be a policy as JSON, as spec.resiliencePolicy is: "),
-        ('{"maxRestarts": 3}', 201, "]: has no effect on this kind yet: only TrainJobs have a resilience policy"),
+        ('{"maxRestarts": 3, "worldSize": "Verify"}', 200, "].worldSize: has no effect on jobs of kubeflow.org/v1"),
+        ('{"nodes": {"avoidAfter": 2}}', 200, "].nodes: has no effect without maxRestarts, disruptions or exitCodes"),
     ):
-        obj = least("PyTorchJob")
-        obj["metadata"]["annotations"] = {annotation: policy}
-        answer = await requests.send("POST", path_of(KINDS["PyTorchJob"]), obj, dry=True)
+        change = {"metadata": {"annotations": {annotation: policy}}}
+        answer = await requests.send("PATCH", f"{path}/resilient", change, kind=MERGE)
         assert answer.code == code, answer.message
         assert f"metadata.annotations[{annotation}{told}" in "".join((answer.message, *answer.warnings))
 

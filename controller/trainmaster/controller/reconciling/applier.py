@@ -126,6 +126,19 @@ class Applier:
         """Forget a job that is gone."""
         self._unanswered.discard(key)
 
+    async def annotate(self, key: str, owner: Owner, annotations: Mapping[str, str]) -> None:
+        """Set annotations of the job itself, as it was seen.
+
+        Raises:
+            KubeError: The server refused, or could not be asked.
+        """
+        seen = owner.raw["metadata"]
+        metadata = {"uid": seen["uid"], "resourceVersion": seen["resourceVersion"], "annotations": annotations}
+        written = await self._client.patch(
+            self._resource, seen["namespace"], seen["name"], {"metadata": metadata}, field_manager=FIELD_MANAGER
+        )
+        self._expectations.expect_write(key, written, self._jobs, own=True)
+
     async def build(self, key: str, owner: Owner, decided: Decision) -> float | None:
         """Perform what a decision applies and creates.
 

@@ -245,6 +245,10 @@ class Reconciler(Generic[Job, Observed, Decided]):
             return RequeueAfter(decided.held_for)
         if decided.rests_for:
             self._rests_until[key] = self._clock.monotonic() + decided.rests_for
+        if decided.annotations:
+            await self._applier.annotate(key, owner, decided.annotations)
+            self._tell(key, raw, decided, None)
+            return DONE  # the cache is going to show them
         problem, failure, write_due = await self._build(key, owner, decided)
         if decided.is_partial and problem is None:
             self._rests_until.pop(key, None)

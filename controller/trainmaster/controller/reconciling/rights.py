@@ -46,6 +46,8 @@ def job_rules(kind: JobKind, resource: Resource) -> Iterator[PolicyRule]:
     """
     part = kind.controller_name
     yield from owner_rules(resource, needed_by=part)
+    ledger = "write down what its resilience policy has charged, in an annotation"
+    yield PolicyRule(resource=resource, verbs=("patch",), needed_by=part, reason=ledger)
     for watch in kind.watches():
         yield owned_rule(watch, needed_by=part, deletes=not kind.keeps_objects)
     for grant in kind.grants():

@@ -1,7 +1,8 @@
 """What is decided about a job: its writes as data, when to look at it again, what stands in the way. Pure.
 
 Written is in this order: applies and creations (`applier`), the status (`status_writer`), deletions. So an end is
-written before what it lets go, and a restart before its failed pod goes.
+written before what it lets go, and a restart before its failed pod goes. Annotations of the job come before all that,
+in a reconcile of their own.
 """
 
 from __future__ import annotations
@@ -68,6 +69,9 @@ class JobEvent:
 @dataclass(slots=True)
 class Decision:
     """What a reconcile is to do, apart from the status."""
+
+    annotations: dict[str, str] = field(default_factory=dict)
+    """Of the job itself: what they say is written before anything that follows from it is done."""
 
     applies: list[Apply] = field(default_factory=list)
     creates: list[Create] = field(default_factory=list)

@@ -7,6 +7,7 @@ tell is known.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -84,6 +85,26 @@ class AttemptFacts:
         by_it = self.failure.lost_a_peer or self.failure.exit_code in ENDED_BY_OTHERS
         return by_it or self.disruption.at <= self.failure.at
 
+    def note(self, pod: JsonObject, failures: Iterable[ContainerFailure], *, deleted_at: str = "") -> None:
+        """Take what a pod tells.
+
+        Args:
+            pod: The pod.
+            failures: Those of its containers.
+            deleted_at: When somebody deleted it while it ran, RFC 3339; empty if nobody did.
+        """
+        node = (pod.get("spec") or {}).get("nodeName") or ""
+        for failure in failures:
+            if failure.stopped or (self.failure is not None and self.failure.precedence <= failure.precedence):
+                continue
+            self.failure, self.node = failure, node
+        name, told = pod["metadata"]["name"], disruption_of(pod)
+        if told is not None and (self.disruption is None or not self.disruption.is_certain):
+            why, since = told
+            self.disruption = Disruption(name, node, since, why)
+        elif self.disruption is None and self.failure is None and deleted_at:
+            self.disruption = Disruption(name, node, deleted_at, _DELETED, is_certain=False)
+
 
 class AttemptObserver:
     """Remembers what pods told.
@@ -120,17 +141,8 @@ class AttemptObserver:
         if facts.pod and _takes_place_of(facts.pod, pod):
             facts.disruption = facts.failure = None  # the attempt went on: it was suspended meanwhile
         note_pod(facts.pods, pod)
-        node = (pod.get("spec") or {}).get("nodeName") or ""
-        for failure in container_failures(pod):
-            if failure.stopped or (facts.failure is not None and facts.failure.precedence <= failure.precedence):
-                continue
-            facts.failure, facts.node = failure, node
-        name, told = pod["metadata"]["name"], disruption_of(pod)
-        if told is not None and (facts.disruption is None or not facts.disruption.is_certain):
-            why, since = told
-            facts.disruption = Disruption(name, node, since, why)
-        elif facts.disruption is None and facts.failure is None and _is_deleted(pod, change):
-            facts.disruption = Disruption(name, node, time_text(self._clock.now()), _DELETED, is_certain=False)
+        deleted_at = time_text(self._clock.now()) if _is_deleted(pod, change) else ""
+        facts.note(pod, container_failures(pod), deleted_at=deleted_at)
 
     def facts(self, key: str, jobset_uid: str, attempt: int) -> AttemptFacts:
         """Return what is known of an attempt of a JobSet."""

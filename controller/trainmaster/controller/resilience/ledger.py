@@ -156,23 +156,61 @@ def judge(
         _note_violation(verdict, violation, built.policy, now)
     _count(verdict.status, built.policy, now)
     avoids = _avoid(verdict, built.policy, now)
-    charged, allowed = verdict.status.get("chargedRestarts", 0), built.policy.max_restarts or 0
-    is_exceeded = charged > allowed and (built.policy.counts_failures or violation is not None)
+    exceeded = _exceeded(verdict.status, built.policy) if built.policy.counts_failures or violation is not None else ""
     if has_failed:
-        replaces = built.policy.counts_failures and not is_exceeded and _may_go_on(verdict.status, failed)
+        replaces = built.policy.counts_failures and not exceeded and _may_go_on(verdict.status, failed)
     else:
         is_asked = avoids or (violation is not None and violation.action == RESTART)
-        replaces = is_asked and not is_exceeded and verdict.failure is None
-        if is_exceeded and verdict.failure is None:
-            told = f"it failed {charged} times, maxRestarts is {allowed}: {_last(verdict.status)['message']}"
-            verdict.failure = MAX_RESTARTS_EXCEEDED_REASON, told
+        replaces = is_asked and not exceeded and verdict.failure is None
+        if exceeded and verdict.failure is None:
+            verdict.failure = MAX_RESTARTS_EXCEEDED_REASON, exceeded
     verdict.is_end = verdict.failure is not None or (has_failed and not replaces)
     if replaces:
         verdict.replaces = verdict.hides_end = True
         verdict.status["replacedJobSet"] = uid
-        note = f"all pods are made anew: {_last(verdict.status)['message']}"
-        verdict.events.append((RESTARTED, note))
+        verdict.events.append(_restarted(verdict.status))
     return verdict
+
+
+def judge_group(
+    policy: ResiliencePolicy, stored: JsonObject, facts: AttemptFacts, *, is_trainer: bool, now: datetime
+) -> Verdict:
+    """Write down that an attempt has ended of a job of `kubeflow.org/v1`, whose pods the manager makes itself.
+
+    Args:
+        policy: That of the job, which counts failures.
+        stored: The ledger as it is stored.
+        facts: What is known of the attempt.
+        is_trainer: Whether the container that failed first is the one that trains: its exit codes have a meaning.
+        now: The time.
+    """
+    last = _last(stored)
+    verdict = Verdict(dict(stored), last["number"] + 1 if last else 0)
+    attempt = _attempt(facts, policy, has_deadline=False, by_jobset=True, now=now)
+    _append(verdict, attempt)
+    _count(verdict.status, policy, now)
+    _avoid(verdict, policy, now)
+    code = facts.failure.exit_code if facts.failure is not None and is_trainer else 0
+    if attempt["reason"] == FAILED and policy.exit_codes is not None and code in policy.exit_codes.fail:
+        verdict.failure = FAILED, f"exitCodes.fail has {code}: {attempt['message']}"
+    elif exceeded := _exceeded(verdict.status, policy):
+        verdict.failure = MAX_RESTARTS_EXCEEDED_REASON, exceeded
+    else:
+        verdict.events.append(_restarted(verdict.status))
+    verdict.is_end = verdict.failure is not None
+    return verdict
+
+
+def _exceeded(status: JsonObject, policy: ResiliencePolicy) -> str:
+    """Say that a job failed more often than it may; empty if it did not."""
+    charged, allowed = status.get("chargedRestarts", 0), policy.max_restarts or 0
+    if charged <= allowed:
+        return ""
+    return f"it failed {charged} times, maxRestarts is {allowed}: {_last(status)['message']}"
+
+
+def _restarted(status: JsonObject) -> tuple[str, str]:
+    return RESTARTED, f"all pods are made anew: {_last(status)['message']}"
 
 
 def _may_go_on(status: JsonObject, failed: JsonObject) -> bool:
@@ -208,7 +246,8 @@ def _write_down(
             return False
         charged_here = sum(each["charged"] for each in verdict.status.get("attempts") or () if each["number"] >= before)
         by_jobset = counted > charged_here
-        _append(verdict, _attempt(known, built.policy, jobset, by_jobset=by_jobset, now=now))
+        has_deadline = _has_deadline(jobset)
+        _append(verdict, _attempt(known, built.policy, has_deadline=has_deadline, by_jobset=by_jobset, now=now))
     return True
 
 
@@ -232,10 +271,10 @@ def _disrupted(disruption: Disruption, policy: ResiliencePolicy) -> JsonObject:
 
 
 def _attempt(
-    facts: AttemptFacts, policy: ResiliencePolicy, jobset: JsonObject, *, by_jobset: bool, now: datetime
+    facts: AttemptFacts, policy: ResiliencePolicy, *, has_deadline: bool, by_jobset: bool, now: datetime
 ) -> JsonObject:
     failure, disruption = facts.failure, facts.disruption
-    if disruption is not None and not disruption.is_certain and _has_deadline(jobset):
+    if disruption is not None and not disruption.is_certain and has_deadline:
         disruption = None  # perhaps its Job took too long
     if disruption is not None and facts.is_disrupted:
         return _disrupted(disruption, policy)

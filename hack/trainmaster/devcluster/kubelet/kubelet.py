@@ -197,16 +197,16 @@ class Kubelet:
             tasks.create_task(self._run(worker), name=f"pod-{pod['metadata']['name']}")
 
     async def _run(self, worker: PodWorker) -> None:
-        while True:
+        while not worker.is_done:  # its deletion may be asked for while files are removed
             try:
                 await worker.run()
-                break
             except Exception:  # whatever it is, it must not stop the other pods
                 _log.exception("running pod %s/%s failed; trying again", worker.namespace, worker.name)
                 await asyncio.sleep(_RETRY_DELAY)
-        self._dependencies.hosts.forget(worker.uid)
-        if worker.uid in self._jobs:  # its logs are read on; what it installed may be several GB
-            await _remove(self._root.pod(worker.uid).drop_virtual_environments)
+                continue
+            self._dependencies.hosts.forget(worker.uid)
+            if worker.uid in self._jobs:  # its logs are read on; what it installed may be several GB
+                await _remove(self._root.pod(worker.uid).drop_virtual_environments)
         del self._workers[worker.uid]  # not before: who finds none removes the directory, which one thread does
         if worker.uid not in self._jobs:
             await _remove(self._former.remover(worker.uid))

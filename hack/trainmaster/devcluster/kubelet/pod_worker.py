@@ -149,6 +149,7 @@ class PodWorker:
         self._volume_manager: VolumeManager | None = None
         self._volumes: dict[str, Path] = {}
         self._gone = False
+        self._done_as = ""
         self._tasks: asyncio.TaskGroup | None = None
         self.update(pod)
 
@@ -208,9 +209,15 @@ class PodWorker:
             self._tasks = tasks
             await self._run()
             self._probe_manager.stop()
+        self._done_as = "deleted" if self._lifecycle.deleting else "ended"
         if self._lifecycle.deleting and not self._gone:
             await self._linger()
             await self._delete()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to do for the pod: it was run, and is deleted if that was asked for."""
+        return self._done_as == ("deleted" if self._lifecycle.deleting else "ended")
 
     async def _run(self) -> None:
         while True:

@@ -64,6 +64,9 @@ MODEL_MOUNT_PATH: Final = "/workspace/model"
 RESILIENCE_POLICY_ANNOTATION: Final = "trainmaster.dev/resilience-policy"
 """Of a job: its resilience policy as JSON."""
 
+RESILIENCE_STATUS_ANNOTATION: Final = "trainmaster.dev/resilience-status"
+"""Of a job of `kubeflow.org/v1` whose pods are restarted together: the ledger of its attempts as JSON."""
+
 RESILIENCE_ANNOTATION: Final = "trainmaster.dev/resilience"
 """Of a JobSet: the policy that it was built for."""
 
@@ -71,7 +74,9 @@ RESILIENCE_LABEL: Final = "trainmaster.dev/resilience"
 """Of pods that the manager watches, because their job has a resilience policy."""
 
 ATTEMPTS_BEFORE_LABEL: Final = "trainmaster.dev/attempts-before"
-"""Of pods of a JobSet that took the place of another one: how many attempts of the job had ended by then."""
+"""Of pods of a JobSet that took the place of another one, and of jobs of `kubeflow.org/v1` whose pods are restarted
+together: how many attempts of the job had ended before.
+"""
 
 # Ports and the downward API
 TRAINER_PORT: Final = 29500

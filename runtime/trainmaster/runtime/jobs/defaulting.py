@@ -13,6 +13,7 @@ from trainmaster.runtime.api.meta import ObjectMeta
 from trainmaster.runtime.jobs.interface import Job, JobKind
 from trainmaster.runtime.jobs.types import Replicas, ReplicaSpec, RunPolicy
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.resilience import group_policy
 
 
 def parse_job(kind: JobKind, raw: JsonObject) -> Job:
@@ -44,6 +45,7 @@ def parse_job(kind: JobKind, raw: JsonObject) -> Job:
         spec=spec,
         status=_object(raw.get("status"), "status"),
         raw=raw,
+        resilience=group_policy(metadata.annotations, metadata.uid),
     )
     kind.default(job)
     return job

@@ -32,6 +32,7 @@ from trainmaster.runtime.jobs.constants import (
 from trainmaster.runtime.jobs.types import ReplicaSpec, ReplicaStatus, RunPolicy
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
+from trainmaster.runtime.resilience import BuiltPolicy
 
 MAX_REPLICAS: Final = 10_000
 """Of a job, if the configuration says nothing else: the manager goes through all of them in each of its looks."""
@@ -78,6 +79,7 @@ class Job:
         spec: Its spec but for the replicas, defaulted: for the fields that only its kind has.
         status: Its status as stored.
         raw: The object as stored.
+        resilience: What its pods are built for, if it has a valid resilience policy.
     """
 
     kind: JobKind
@@ -87,6 +89,12 @@ class Job:
     spec: JsonObject
     status: JsonObject
     raw: JsonObject
+    resilience: BuiltPolicy | None = None
+
+    @property
+    def restarts_together(self) -> bool:
+        """Whether all pods are made anew after a failure, by its resilience policy; else each by its restart policy."""
+        return self.resilience is not None and self.resilience.policy.counts_failures
 
     @property
     def name(self) -> str:

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
+from trainmaster.runtime.api.constants import ATTEMPTS_BEFORE_LABEL
 from trainmaster.runtime.jobs.constants import EXIT_CODE, JOB_ROLE_LABEL, MASTER_ROLE, NEVER
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.labels import owner_reference, replica_labels
 from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.listers import NO_LISTERS
+from trainmaster.runtime.resilience import prepare_pod
 
 _HEADLESS: Final = "None"
 
@@ -44,7 +46,10 @@ def build_pod(job: Job, replica_type: str, index: int, gang: GangScheduler | Non
         "spec": template.get("spec") or {},
     }
     policy = replica.restart_policy
-    pod["spec"]["restartPolicy"] = NEVER if policy == EXIT_CODE else policy
+    pod["spec"]["restartPolicy"] = NEVER if policy == EXIT_CODE or job.restarts_together else policy
+    if job.resilience is not None:
+        labels[ATTEMPTS_BEFORE_LABEL] = "0"
+        prepare_pod(pod, job.resilience)
     job.kind.set_cluster_spec(job, pod, replica_type, index)
     if gang is not None:
         gang.mark(job, pod, replica_type)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from trainmaster.runtime.api import ApiTypeError
+from trainmaster.runtime.api.constants import RESILIENCE_POLICY_ANNOTATION
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, ValidationResult
 from trainmaster.runtime.jobs.constants import (
     ALWAYS,
@@ -37,7 +38,13 @@ from trainmaster.runtime.jobs.types import ReplicaSpec
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_label_1035
 from trainmaster.runtime.podspec import warn_of_metadata
-from trainmaster.runtime.resilience import ANNOTATION_PATH, PolicyInvalid, annotated_policy, policy_problems
+from trainmaster.runtime.resilience import (
+    ANNOTATION_PATH,
+    PolicyInvalid,
+    annotated_policy,
+    policy_conflicts,
+    policy_problems,
+)
 
 _MANAGERS: Final = (MANAGED_BY_TRAINING_OPERATOR, MANAGED_BY_MULTIKUEUE)
 _CLEAN_POD_POLICIES: Final = (CLEAN_ALL, CLEAN_RUNNING, CLEAN_NONE)
@@ -53,13 +60,13 @@ def validate_job(kind: JobKind, obj: JsonObject, old: JsonObject | None) -> Vali
         obj: The job as it would be stored.
         old: The one that is stored, when it is an update.
     """
-    if old is not None and (_is_being_deleted(obj) or _spec_of(obj) == _spec_of(old)):
+    if old is not None and (_is_being_deleted(obj) or _judged(obj) == _judged(old)):
         return ValidationResult()
     try:
         with contained():
             job = parse_job(kind, obj)
             before = _parsed(kind, old)
-            found = [*_check_object(job, old), *_check_resilience(obj), *check_job(job, before)]
+            found = [*_check_object(job, old), *check_job(job, before)]
     except ApiTypeError as error:
         return ValidationResult(refusal=f"the {kind.kind} cannot be read: {'; '.join(error.problems)}")
     found += warn_of_metadata(obj, instead=f"spec.{kind.replica_specs_field}[].template.metadata")
@@ -92,6 +99,7 @@ def check_job(job: Job, old: Job | None = None) -> Iterator[FieldError | FieldWa
         for replica_type, replica in job.replica_specs.items():
             yield from _check_replicas(replica, f"spec.{job.kind.replica_specs_field}[{replica_type}]")
     yield from _check_run_policy(job)
+    yield from check_resilience(job)
 
 
 def excess_of(job: Job) -> FieldError | None:
@@ -122,18 +130,6 @@ def _check_object(job: Job, old: JsonObject | None) -> Iterator[FieldError]:
         yield FieldError(path, _supported(_MANAGERS), "NotSupported", manager)
 
 
-def _check_resilience(obj: JsonObject) -> Iterator[FieldError | FieldWarning]:
-    try:
-        policy = annotated_policy(_mapping(_mapping(obj.get("metadata")).get("annotations")))
-    except PolicyInvalid as error:
-        path, _, detail = str(error).partition(": ")
-        yield FieldError(path, detail, "Forbidden")
-        return
-    if policy is not None:
-        yield from policy_problems(policy, ANNOTATION_PATH)
-        yield FieldWarning(ANNOTATION_PATH, "has no effect on this kind yet: only TrainJobs have a resilience policy")
-
-
 def _check_replica_specs(job: Job) -> Iterator[FieldError | FieldWarning]:
     kind = job.kind
     path = f"spec.{kind.replica_specs_field}"
@@ -156,6 +152,34 @@ def _check_replica_specs(job: Job) -> Iterator[FieldError | FieldWarning]:
                 yield FieldWarning(place, f"its pods run, and have no part in how the job fares; known are: {known}")
         yield from _check_containers(kind, _mapping(given[name]), f"{place}.template.spec")
         yield from _check_replicas(job.replica_specs[replica_type], place)
+
+
+def check_resilience(job: Job) -> Iterator[FieldError | FieldWarning]:
+    """Return what is wrong with the resilience policy of a job, and what of it has no effect on these jobs."""
+    try:
+        policy = annotated_policy(job.metadata.annotations)
+    except PolicyInvalid as error:
+        path, _, detail = str(error).partition(": ")
+        yield FieldError(path, detail, "Forbidden")
+        return
+    if policy is None:
+        return
+    found = policy_problems(policy, ANNOTATION_PATH)
+    yield from (each for each in found if isinstance(each, FieldError))
+    yield from policy_conflicts(policy, {}, ANNOTATION_PATH)
+    for field, value in (
+        ("nodes.lostAfter", policy.nodes and policy.nodes.lost_after),
+        ("progress", policy.progress),
+        ("logs", policy.logs),
+        ("worldSize", policy.world_size),
+    ):
+        if value:
+            yield FieldWarning(f"{ANNOTATION_PATH}.{field}", "has no effect on jobs of kubeflow.org/v1")
+    if policy.nodes and not policy.counts_failures:
+        yield FieldWarning(f"{ANNOTATION_PATH}.nodes", "has no effect without maxRestarts, disruptions or exitCodes")
+    if policy.counts_failures and job.run_policy.backoff_limit is not None:
+        detail = "has no effect beside a resilience policy: its maxRestarts counts instead"
+        yield FieldWarning("spec.runPolicy.backoffLimit", detail)
 
 
 def _check_containers(kind: JobKind, replica: JsonObject, path: str) -> Iterator[FieldError | FieldWarning]:
@@ -222,11 +246,12 @@ def _is_being_deleted(obj: JsonObject) -> bool:
     return bool(_mapping(obj.get("metadata")).get("deletionTimestamp"))
 
 
-def _spec_of(obj: JsonObject) -> JsonObject:
-    """Return the spec but for whether it is suspended, which may change at any time."""
+def _judged(obj: JsonObject) -> tuple[JsonObject, Any]:
+    """Return the spec but for whether it is suspended, which may change at any time, and the resilience policy."""
     spec = _mapping(obj.get("spec"))
+    resilience = _mapping(_mapping(obj.get("metadata")).get("annotations")).get(RESILIENCE_POLICY_ANNOTATION)
     policy = {name: value for name, value in _mapping(spec.get("runPolicy")).items() if name != "suspend"}
-    return {**{name: value for name, value in spec.items() if name != "runPolicy"}, "runPolicy": policy}
+    return {**{name: value for name, value in spec.items() if name != "runPolicy"}, "runPolicy": policy}, resilience
 
 
 def _parsed(kind: JobKind, obj: JsonObject | None) -> Job | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from support.jobworld import JobWorld, job_object, pytorchjob, replicas
+from support.jobworld import JobWorld, job_object, pytorchjob, replicas, with_policy
 
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, ServerError, TooManyRequests, TransportError
 from trainmaster.runtime.jsontree import JsonObject
@@ -124,6 +124,11 @@ def job_of(kind: str, chance: random.Random) -> JsonObject:
     policy: dict[str, Any] = {"cleanPodPolicy": chance.choice(["None", "Running", "All"])}
     if chance.random() < 0.3:
         policy["backoffLimit"] = chance.randrange(6)
+    job = _job_of(kind, lead, worker, policy)
+    return with_policy(job, maxRestarts=chance.randrange(9), disruptions="Ignore") if chance.random() < 0.3 else job
+
+
+def _job_of(kind: str, lead: str, worker: str, policy: JsonObject) -> JsonObject:
     if kind == "MPIJob":
         types = {"Launcher": replicas(1, lead, container="mpi"), "Worker": replicas(2, worker, container="mpi")}
         return job_object("MPIJob", types, policy=policy)
@@ -220,7 +225,7 @@ class CrashingWorld(JobWorld):
         return {
             f"{kind} {name}": {
                 **{field: value for field, value in obj.items() if field != "metadata"},
-                "labels": obj["metadata"].get("labels"),
+                **{field: obj["metadata"].get(field) for field in ("labels", "annotations")},
             }
             for (kind, name), obj in self.server.items()
         }
@@ -246,6 +251,14 @@ MPI = job_object(
 )
 LIVES: dict[str, tuple[JsonObject, str, list[Step]]] = {
     "restarts": (PYTORCH, "", [RUN, phase("demo-worker-0", "Failed", restarts=1), RUN]),
+    "restarts together": (
+        with_policy(PYTORCH, maxRestarts=1),
+        "",
+        [
+            *(RUN, phase("demo-worker-1", "Failed", exit_code=1), RUN, change(runPolicy={**LIMITED, "suspend": True})),
+            *(change(runPolicy=LIMITED), RUN, phase("demo-worker-0", "Failed", exit_code=1)),
+        ],
+    ),
     "scaled down": (PYTORCH, "", [RUN, change(pytorchReplicaSpecs=SMALLER)]),
     "suspended": (PYTORCH, "", [RUN, change(runPolicy={**LIMITED, "suspend": True}), change(runPolicy=LIMITED), RUN]),
     "succeeds": (PYTORCH, "", [RUN, phase("demo-master-0", "Succeeded")]),

@@ -4,6 +4,7 @@
 - `observe`: what the caches keep of what belongs to jobs, which jobs an event of it concerns, what they say about one;
 - `replicas`: which pods of a type there are, lack, or are to be replaced, how failed pods count towards `backoffLimit`,
   and how long each waits until it is replaced;
+- `group`: when all pods are restarted together by a resilience policy, and what is written down of that (pure);
 - `plan`: which writes bring the cluster to where the job wants it, and the status that follows; deadline and time to
   live (pure);
 - `objects`: which objects that creates or applies (pure);

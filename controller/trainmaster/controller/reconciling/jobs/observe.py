@@ -17,7 +17,7 @@ from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, controllers, owner_value, strip_to_identity
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.writes import GroupVersionKind
-from trainmaster.runtime.api.constants import POD_GROUP_KIND
+from trainmaster.runtime.api.constants import ATTEMPTS_BEFORE_LABEL, POD_GROUP_KIND
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL, MANAGED_BY_TRAINING_OPERATOR, OPERATOR_NAME_LABEL
 from trainmaster.runtime.jobs.interface import Job, JobKind
 from trainmaster.runtime.jobs.podgroup import GangScheduler
@@ -25,6 +25,7 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
 
 _POD_STATUS: Final = ("phase", "reason", "message", "conditions", "initContainerStatuses", "containerStatuses")
+_CONTAINER: Final = ("name", "terminationMessagePolicy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +136,11 @@ def job_keys(kind: JobKind) -> Callable[[JsonObject], list[str]]:
 
 def trim_pod(pod: JsonObject) -> JsonObject:
     """Strip a pod of what no decision about its job rests on."""
-    status = pod.get("status") or {}
-    strip_to_identity(pod, metadata=("labels",))
+    status, spec = pod.get("status") or {}, pod.get("spec") or {}
+    strip_to_identity(pod, metadata=("labels", "deletionGracePeriodSeconds"))
+    if ATTEMPTS_BEFORE_LABEL in (pod["metadata"].get("labels") or ()):
+        containers = [{name: each.get(name) for name in _CONTAINER} for each in spec.get("containers") or ()]
+        pod["spec"] = {"nodeName": spec.get("nodeName"), "containers": containers}
     pod["status"] = {field: status[field] for field in _POD_STATUS if status.get(field)}
     return pod
 

@@ -12,6 +12,7 @@ Rules (Training Operator V1):
 - A failed pod that is replaced is deleted when the status tells of it.
 - Limits are in seconds, by the wall clock as the API has it. A deadline is known beforehand, so that the job can be
   looked at when it has passed (V1-B1).
+- With a resilience policy that counts failures, pods are restarted together (see `group`), and not replaced.
 - A Service goes before its pod, by which it is known that it has to go.
 
 Those of what is created and applied are in `objects`.
@@ -24,6 +25,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from trainmaster.controller.conditions import BLOCKED
+from trainmaster.controller.reconciling.jobs.group import Group, group_of
 from trainmaster.controller.reconciling.jobs.objects import Plan, plan_objects, plan_pod_group, plan_pods, plan_roles
 from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import (
@@ -51,9 +53,9 @@ from trainmaster.runtime.jobs.constants import (
     SUCCEEDED,
     SUSPENDED,
 )
-from trainmaster.runtime.jobs.interface import Job
+from trainmaster.runtime.jobs.interface import ConditionUpdate, Job
 from trainmaster.runtime.jobs.podgroup import GangScheduler
-from trainmaster.runtime.jobs.validation import check_job, excess_of
+from trainmaster.runtime.jobs.validation import check_job, check_resilience, excess_of
 from trainmaster.runtime.jsontree import JsonObject
 
 _FINAL: Final = (SUCCEEDED, FAILED)
@@ -78,6 +80,8 @@ def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, resta
         if job.is_true(SUCCEEDED):
             update.active_have_succeeded()
     elif job.run_policy.suspend:
+        if (group := group_of(job, observed.pods)) is not None and group.plan_suspension(planned):
+            return planned
         update.suspended()
         planned.deletes = [*_present(observed.pods.values()), *_present(observed.services.values())]
         _stop(observed, gang, planned)
@@ -96,10 +100,8 @@ def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, resta
 
 def _errors(job: Job, *, has_pods: bool) -> list[FieldError]:
     """Return what is wrong with a job that nobody admitted; of one that has pods, why no more can be made."""
-    if has_pods:
-        excess = excess_of(job)
-        return [excess] if excess is not None else []
-    return [each for each in check_job(job) if isinstance(each, FieldError)]
+    found = (excess_of(job), *check_resilience(job)) if has_pods else check_job(job)
+    return [each for each in found if isinstance(each, FieldError)]
 
 
 def _is_blocked_by(problem: Problem, job: Job) -> bool:
@@ -111,15 +113,14 @@ def _run(
     observed: Observed, gang: GangScheduler | None, planned: Plan, now: datetime, restarts: RestartBackoff
 ) -> None:
     job, update = observed.job, planned.update
-    pods_by_type = by_replica_type(observed.pods.values())
+    group = group_of(job, observed.pods)
+    of_attempt = observed.pods if group is None else group.pods
+    pods_by_type = by_replica_type(of_attempt.values())
     services_by_type = by_replica_type(observed.services.values())
-    replicas = [replicas_of(job, replica_type, observed.pods, pods_by_type) for replica_type in job.replica_specs]
+    replicas = [replicas_of(job, replica_type, of_attempt, pods_by_type) for replica_type in job.replica_specs]
     to_deadline = _seconds_to_deadline(job, now)
-    if backoff_limit_reached(job, replicas):
-        update.fail(f"Job {job.name} has failed because it has reached the specified backoff limit")
-        return
-    if to_deadline is not None and to_deadline <= 0 and not _is_resumed(job):
-        update.fail(f"Job {job.name} has failed because it was active longer than specified deadline")
+    if told := _reached_limit(job, group, replicas, to_deadline):
+        update.fail(f"Job {job.name} has failed because {told}")
         return
     planned.due = to_deadline
     may_create = gang is None or plan_pod_group(observed, gang, planned)
@@ -128,6 +129,11 @@ def _run(
     statuses = job.kind.replica_statuses(job, {each.replica_type: each.status for each in replicas})
     pods = {each.replica_type: each.pods for each in replicas}
     conditions = list(job.kind.update_job_status(job, statuses, pods))
+    if group is not None and all(each.type != SUCCEEDED for each in conditions):
+        if group.plan_ledger(replicas, planned, now):
+            return
+        conditions = group.plan_restart(planned) or conditions
+        may_create = may_create and not group.former
     ends = any(each.failed_for_good for each in replicas) or any(each.type in _FINAL for each in conditions)
     if may_create and not ends and not planned.is_stuck:
         plan_pods(observed, gang, replicas, planned)
@@ -144,6 +150,21 @@ def _run(
             _tell_restarts(each, job, planned, restarts)
     there = {pod["metadata"]["uid"] for pod in observed.pods.values()}
     update.replicas(statuses, {each.replica_type: count_restarts(job, each, there) for each in replicas})
+    _set_conditions(update, conditions)
+
+
+def _reached_limit(job: Job, group: Group | None, replicas: Sequence[Replicas], to_deadline: float | None) -> str:
+    """Say which limit a job has reached; empty: none."""
+    if group is not None and group.failure:
+        return group.failure
+    if backoff_limit_reached(job, replicas):
+        return "it has reached the specified backoff limit"
+    if to_deadline is not None and to_deadline <= 0 and not _is_resumed(job):
+        return "it was active longer than specified deadline"
+    return ""
+
+
+def _set_conditions(update: StatusUpdate, conditions: Sequence[ConditionUpdate]) -> None:
     # Either of the two drops the other: as long as a replica waits for being replaced, the job is Restarting.
     is_restarting = any(each.type == RESTARTING for each in conditions)
     for condition in conditions:

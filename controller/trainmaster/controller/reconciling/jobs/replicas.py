@@ -125,7 +125,7 @@ def replicas_of(
     ]
     trainer = trainer_of(job, replica_type) if spec.restart_policy == EXIT_CODE else ""
     for pod in found.pods:
-        if phase_of(pod) != "Failed" or is_terminating(pod):
+        if phase_of(pod) != "Failed" or is_terminating(pod) or job.restarts_together:
             continue
         if spec.restart_policy in (ALWAYS, ON_FAILURE):
             found.restarts.append(pod)
@@ -225,7 +225,7 @@ class RestartBackoff:
 def backoff_limit_reached(job: Job, replicas: Iterable[Replicas]) -> bool:
     """Tell whether a job has been restarted as often as its `backoffLimit` allows, what is to be replaced included."""
     limit = job.run_policy.backoff_limit
-    if limit is None:
+    if limit is None or job.restarts_together:
         return False
     in_place = replacements = 0
     for each in replicas:
