@@ -155,6 +155,11 @@ class Watch:
     a kind is written (`writes`), and read whole.
     """
 
+    prunes: bool = False
+    """Whether an object of this kind that a TrainJob controls is deleted when no plugin builds it any more, and nothing
+    more is built for the TrainJob while one that is to be built is being deleted. Such a kind is written (`writes`).
+    """
+
     optional: bool = False
     """Whether the plugin can do without this kind: it reads as if there were no objects until the cluster serves it.
     Otherwise the TrainJobs that the plugin serves wait for the kind.

@@ -19,7 +19,8 @@ they are read before it is made, so that what does not fit is refused before any
 
 Whom it serves, which are all TrainJobs unless it says otherwise:
 
-- `policies` (optional): the fields of `mlPolicy` or `podGroupPolicy` that it serves, for instance `("torch",)`; a
+- `policies` (optional): the fields of `mlPolicy` or `podGroupPolicy` that it serves, for instance `("torch",)`, or
+  `"scheduling"`, which is a field of runtimes itself; a
   runtime with a policy that no plugin serves cannot be used, rather than being run without what it asks for;
 - `ml_policy_config`, `pod_group_policy_config` (optional): models of pydantic for the policy `mlPolicy.custom` or
   `podGroupPolicy.custom` of its name: `{name: <its name>, config: {...}}`. It serves the runtimes that have one;
