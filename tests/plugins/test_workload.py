@@ -153,7 +153,7 @@ def test_each_slice_is_a_gang_and_an_admission_policy_tells_its_pods_which() -> 
     assert "schedulingGroup" not in pods["spec"]
     groups = {each["metadata"]["name"]: each["spec"]["schedulingPolicy"] for each in of_kind(objects, "PodGroup")}
     assert groups == {f"{base}-{index}": {"gang": {"minCount": 3}} for index in range(2)}
-    with pytest.raises(PluginFailed, match="apply deploy/components/slice-pod-groups"):
+    with pytest.raises(PluginFailed, match="apply deploy/slice-pod-groups"):
         built(job, runtime)
 
 

@@ -5,10 +5,10 @@ there while the TrainJob is suspended.
 
 - Pods that terminate count for their gang, so that those of the next attempt could start without their peers. They
   wait: Kubernetes keeps a deleted PodGroup until its pods have ended, and a TrainJob is resumed only after that; a
-  JobSet creates the pods of an attempt after those of the last one are gone (`BlockingRecreate`). New groups for each attempt
-  are not possible, since the pod templates of a JobSet cannot change.
+  JobSet creates the pods of an attempt after those of the last one are gone (`BlockingRecreate`). New groups for each
+  attempt are not possible, since the pod templates of a JobSet cannot change.
 - All Jobs of a ReplicatedJob have one pod template. Where each of them is a group, pods get theirs by the
-  MutatingAdmissionPolicy in `deploy/components/slice-pod-groups`.
+  MutatingAdmissionPolicy in `deploy/slice-pod-groups`.
 - What an API server does not know it drops without a word. So what it has stored is read back.
 """
 
@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 from trainmaster.plugins.util.scheduling_api import APIS, SchedulingAPI
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
-    JOBSET_API_VERSION,
     JOBSET_KIND,
     POD_GROUP_KIND,
     SCHEDULING_GATE,
@@ -105,7 +104,7 @@ class Workload:
         if any(_is_sliced(*each) for each in _members(info, groups)) and not _policy_exists(listers):
             raise NotReady(
                 f"each Job of a ReplicatedJob is a group, for which pods need the {_POLICIES[1]} {SLICE_POLICY}: tell "
-                "your administrator to apply deploy/components/slice-pod-groups"
+                "your administrator to apply deploy/slice-pod-groups"
             )
         wanted = list(_pod_groups(info, job, groups, api))
         workload = object_name(job.metadata.name)
@@ -195,12 +194,11 @@ def _read_back(api: SchedulingAPI, objects: Iterable[JsonObject], info: Info, jo
                     f"the API server has dropped {field} of PodGroup {obj['metadata']['name']}, so that its pods are "
                     f"scheduled without: the feature gate {gate} of kube-apiserver is off"
                 )
-    jobset = listers.get(JOBSET_API_VERSION, JOBSET_KIND, namespace, job.metadata.name)
-    if jobset is None or not is_controlled_by(jobset, job):
-        return
-    wanted, stored_groups = _scheduling_groups(info.template), _scheduling_groups(jobset.get("spec") or {})
-    lost = [name for name, group in wanted.items() if group and not stored_groups.get(name)]
-    if lost:
+    for jobset in (each for each in listers.workloads(job) if each["kind"] == JOBSET_KIND):
+        wanted, stored_groups = _scheduling_groups(info.template), _scheduling_groups(jobset.get("spec") or {})
+        lost = [name for name, group in wanted.items() if group and not stored_groups.get(name)]
+        if not lost:
+            continue
         raise NotReady(
             f"schedulingGroup of the pods of {', '.join(lost)} was dropped from JobSet {job.metadata.name}, so that "
             "they are scheduled one by one: the definition of JobSets does not know the field. Install JobSet 0.12 or "

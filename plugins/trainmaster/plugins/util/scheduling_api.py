@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from trainmaster.runtime.api import TrainJob
-from trainmaster.runtime.api.constants import GROUP, POD_GROUP_KIND, SCHEDULING_GROUP, WORKLOAD_KIND
+from trainmaster.runtime.api.constants import GROUP, POD_GROUP_KIND, SCHEDULING_API_VERSION, WORKLOAD_KIND
 from trainmaster.runtime.api.scheduling import GANG, GroupScheduling
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -40,7 +40,7 @@ class SchedulingAPI(Protocol):
 class V1Alpha2:
     """That of Kubernetes 1.36."""
 
-    api_version = f"{SCHEDULING_GROUP}/v1alpha2"
+    api_version = SCHEDULING_API_VERSION
 
     def pod_group_spec(self, rules: GroupScheduling, *, count: int, priority_class: str | None) -> JsonObject:
         """Return the spec of a group of so many pods."""
