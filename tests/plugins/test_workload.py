@@ -59,7 +59,7 @@ def entry(*targets: str, **fields: Any) -> JsonObject:
     return {"targetReplicatedJobs": list(targets), **fields}
 
 
-BASIC = {"schedulingPolicy": {"basic": {}}}
+BASIC: JsonObject = {"schedulingPolicy": {"basic": {}}}
 GROUPS: dict[str, tuple[Runtime, dict[str, JsonObject], dict[str, str]]] = {
     "a job whose pods start together is one gang": (
         on(WHOLE, replicated_job(), SIDE),
@@ -203,10 +203,10 @@ volcano["template"]["spec"]["template"]["spec"]["schedulerName"] = "volcano"
 in_rack["template"]["spec"]["template"]["spec"]["nodeSelector"] = {"rack": "1"}
 other_rack = replicated_job("other-rack", ancestor=None)
 other_rack["template"]["spec"]["template"]["spec"]["nodeSelector"] = {"rack": "2"}
-GANG_OF_TWO = {"schedulingPolicy": {"gang": {"minCount": 2}}}
-BOTH = {"schedulingPolicy": {"gang": {}, "basic": {}}}
+GANG_OF_TWO: JsonObject = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+BOTH: JsonObject = {"schedulingPolicy": {"gang": {}, "basic": {}}}
 REFUSED: dict[str, tuple[JsonObject, str]] = {
-    "another gang": (runtime_with(WHOLE) | {}, P),
+    "another gang": (runtime_with(WHOLE), P),
     "two levels": (runtime_with({**BASIC, "replicatedJobs": [entry("node")]}), P),
     "two policies": (runtime_with(BOTH), f"{P}.schedulingPolicy"),
     "a count": (runtime_with(GANG_OF_TWO), f"{P}.schedulingPolicy.gang.minCount"),

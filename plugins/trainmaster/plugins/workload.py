@@ -68,8 +68,14 @@ class Workload:
         for api in APIS:
             for kind, plural in ((WORKLOAD_KIND, "workloads"), (POD_GROUP_KIND, "podgroups")):
                 yield Watch(api.api_version, kind, plural, writes=True, prunes=True, optional=True)
-        policies = {"namespaced": False, "metadata_only": True, "optional": True}
-        yield Watch(*_POLICIES, "mutatingadmissionpolicies", jobs=_nobody, **policies)
+        yield Watch(
+            *_POLICIES,
+            "mutatingadmissionpolicies",
+            namespaced=False,
+            jobs=_nobody,
+            metadata_only=True,
+            optional=True,
+        )
 
     def enforce_pod_group(self, info: Info, job: TrainJob) -> None:
         """Refuse groups that cannot be."""

@@ -202,7 +202,8 @@ def _never_together(group: Group, template: JsonObject) -> Iterator[FieldError]:
             yield FieldError(PATH, detail, type="Forbidden")
     constraints = group.rules.scheduling_constraints
     for key in [each.key for each in constraints.topology] if constraints else []:
-        places = {(_pod_spec(each).get("nodeSelector") or {}).get(key) for each in members} - {None}
+        selectors = [_pod_spec(each).get("nodeSelector") or {} for each in members]
+        places = {str(each[key]) for each in selectors if key in each}
         if len(places) > 1:
             detail = f"{what}its pods select nodes with several values of {key}: {', '.join(sorted(places))}"
             yield FieldError(PATH, detail, type="Forbidden")

@@ -14,8 +14,8 @@ from trainmaster.controller.explain.findings import Certainty, Finding
 from trainmaster.runtime.jsontree import JsonObject
 
 WAIT = (
-    "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, one or more plugins asked to wait "
-    "and no plugin rejected pod"
+    "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, one or more plugins asked to "
+    "wait and no plugin rejected pod"
 )
 FULL = "0/3 nodes are available: 3 Insufficient cpu. no new claims to deallocate, preemption: not eligible"
 REFUSED = condition("PodGroupScheduled", "Unschedulable", "0/1 placements are available", status="False")
