@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,11 +22,11 @@ import yaml
 import generate_rbac
 import generate_runtimes
 import generator
-from generate_rbac import rules_of
+from generate_rbac import more_rules_of, rules_of
 from trainmaster.controller.configuration import Configuration
-from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR
+from trainmaster.controller.feature_gates import FEATURES
+from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR, PolicyRule
 from trainmaster.controller.manager.roles import CLUSTER, merged, scopes_of
-from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.jsontree import JsonObject
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -61,10 +62,10 @@ def rules() -> JsonObject:
     There are those of the role that every installation has, without features and with, and those of the role for jobs
     of the Training Operator: for all of their kinds, and for each of them.
     """
-    features: dict[str, tuple[str, ...]] = {"default": (), TRAIN_JOB_STATUS_GATE: (TRAIN_JOB_STATUS_GATE,)}
     return {
-        **{name: _by_scope("", each) for name, each in features.items()},
-        "jobs": {name: _by_scope(TRAINING_OPERATOR, **options) for name, options in _JOBS.items()},
+        "default": _by_scope("", rules_of),
+        "features": {gate: _by_scope("", partial(more_rules_of, gate)) for gate in FEATURES},
+        "jobs": {name: _by_scope(TRAINING_OPERATOR, partial(rules_of, **each)) for name, each in _JOBS.items()},
     }
 
 
@@ -77,9 +78,9 @@ _JOBS: Final[dict[str, JsonObject]] = {
 """Kinds of jobs as rules tell them apart, with the options of the section trainingOperator."""
 
 
-def _by_scope(role: str, features: Sequence[str] = (), **training_operator: Any) -> JsonObject:
+def _by_scope(role: str, rules: Callable[..., list[PolicyRule]]) -> JsonObject:
     def granted(scope: str, *watched: str) -> list[JsonObject]:
-        declared = rules_of(features, watch_namespaces=watched, **training_operator)
+        declared = rules(watch_namespaces=watched)
         wanted = [
             replace(rule, names=tuple(OF_THE_RELEASE.get(name, name) for name in rule.names))
             for rule in declared

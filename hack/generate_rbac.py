@@ -18,6 +18,7 @@ import yaml
 import generator
 from trainmaster.controller.cli.rbac import table
 from trainmaster.controller.configuration import load_configuration
+from trainmaster.controller.feature_gates import FEATURES
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager.policy_rules import policy_rules
@@ -78,6 +79,12 @@ def rules_of(
         job_kinds=job_kinds(configuration, _built_in("trainmaster.jobs")),
         namespace=NAMESPACE,
     )
+
+
+def more_rules_of(gate: str, *, watch_namespaces: Sequence[str] = ()) -> list[PolicyRule]:
+    """Return the rights that a feature gate adds."""
+    without = rules_of(watch_namespaces=watch_namespaces)
+    return [rule for rule in rules_of({gate}, watch_namespaces=watch_namespaces) if rule not in without]
 
 
 def _built_in(group: str = "trainmaster.plugins") -> Iterable[Any]:
@@ -147,8 +154,8 @@ The tests record all requests of the managers that they run, and fail if a right
 
 """
 
-TRAIN_JOB_STATUS: Final = """
-The feature gate `TrainJobStatus`, off by default, adds these. They are not in `deploy/rbac`.
+GATE: Final = """
+The feature gate `{}`, off by default, adds these. They are not in `deploy/rbac`.
 
 """
 
@@ -215,8 +222,8 @@ so one installation replaces the other.
 def page() -> str:
     """Write docs/rbac.md."""
     shipped = rules_of()
-    more = [rule for rule in rules_of({TRAIN_JOB_STATUS_GATE}) if rule not in shipped]
-    return HEAD + markdown(table(shipped)) + TRAIN_JOB_STATUS + markdown(table(more)) + TAIL
+    gates = "".join(GATE.format(gate) + markdown(table(more_rules_of(gate))) for gate in FEATURES)
+    return HEAD + markdown(table(shipped)) + gates + TAIL
 
 
 def markdown(rows: list[list[str]]) -> str:

@@ -12,6 +12,7 @@ import yaml
 
 from trainmaster.controller.cli import main
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
+from trainmaster.runtime.api.constants import SCHEDULING_GATE
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resolver import resolve
@@ -71,6 +72,7 @@ def test_an_example_becomes_nodes_that_run_its_script(example: Path) -> None:
 def test_every_example_is_valid_and_becomes_a_jobset(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also those that need container images, which nobody runs here. Some use the runtime of another example."""
     files = ["-f", str(directory), "-f", str(ROOT / "examples/plain-sweep/runtime.yaml")]
+    files += ["--feature-gates", f"{SCHEDULING_GATE}=true"]
     assert main(["validate", *files]) == 0, capsys.readouterr().out
     capsys.readouterr()
     assert main(["render", *files, "--only", "JobSet", "-o", "json"]) == 0

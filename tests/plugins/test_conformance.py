@@ -18,6 +18,7 @@ from trainmaster.plugins.slices import Slices
 from trainmaster.plugins.torch import Torch
 from trainmaster.plugins.trainjobstatus import TrainJobStatus
 from trainmaster.plugins.volcano import Volcano
+from trainmaster.plugins.workload import Workload
 from trainmaster.plugins.xgboost import XGBoost
 from trainmaster.runtime.framework.loader import discover
 from trainmaster.runtime.jsontree import JsonObject
@@ -64,6 +65,15 @@ class TestResilience(PluginConformance):
         "resiliencePolicy": {"maxRestarts": 3, "exitCodes": {"retry": [75]}, "gracePeriod": "90s"},
     }
     jobs = (*JOBS, {"resiliencePolicy": {"disruptions": "Count"}})
+
+
+class TestWorkload(PluginConformance):
+    plugin = Workload
+    runtime = {
+        "mlPolicy": {"numNodes": 2, "jax": {}},
+        "scheduling": {"schedulingConstraints": {"topology": [{"key": "rack"}]}, "disruptionMode": "PodGroup"},
+    }
+    jobs = JOBS
 
 
 class TestXGBoost(PluginConformance):

@@ -70,7 +70,7 @@ class World(FakeCluster):
         self.resources = {(kind.api_version, kind.kind): kind for kind in (*kinds, *theirs)}
         self.stores = {kind: Store() for kind in self.resources}
         self.workloads = [(each.api_version, each.kind) for each in watches if each.workload]
-        for kind in self.workloads:
+        for kind in [*self.workloads, *self.framework.pruned]:
             self.stores[kind].add_indexer(OWNER_INDEX, owner_values)
         self.trainjobs = self.stores[TRAINJOBS.api_version, TRAINJOBS.kind]
         self.cluster_events: list[JsonObject] = []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
-from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
+from trainmaster.runtime.api.constants import SCHEDULING_GATE, TRAIN_JOB_STATUS_GATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,14 @@ class FeatureSpec:
 
 
 FEATURES: Final[Mapping[str, FeatureSpec]] = MappingProxyType(
-    {TRAIN_JOB_STATUS_GATE: FeatureSpec("ALPHA", default=False)},
+    {
+        TRAIN_JOB_STATUS_GATE: FeatureSpec("ALPHA", default=False),
+        SCHEDULING_GATE: FeatureSpec("ALPHA", default=False),
+    },
 )
-"""All gates, by name: `TrainJobStatus` lets trainers report their progress."""
+"""All gates, by name: `TrainJobStatus` lets trainers report their progress, `TrainJobWorkloadAwareScheduling` has
+Kubernetes itself schedule gangs.
+"""
 
 _STAGES: Final = {"AllAlpha": "ALPHA", "AllBeta": "BETA"}
 

@@ -16,6 +16,7 @@ import orjson
 from trainmaster.runtime.api import MLPolicy, PodGroupPolicy
 from trainmaster.runtime.api.constants import ANCESTOR_LABEL, NODE, TRAINER_ANCESTOR
 from trainmaster.runtime.api.resilience import ResiliencePolicy
+from trainmaster.runtime.api.scheduling import Scheduling
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers
 from trainmaster.runtime.resource_requirements import gpu_count
@@ -128,6 +129,9 @@ class Info:
     """The runtime's; None if it has none."""
 
     pod_group_policy: PodGroupPolicy | None
+    """The runtime's; None if it has none."""
+
+    scheduling: Scheduling | None
     """The runtime's; None if it has none."""
 
     resilience_policy: ResiliencePolicy | None

@@ -144,6 +144,11 @@ class Watch:
     while the cluster does not serve the kind. Needs `writes`.
     """
 
+    prunes: bool = False
+    """Whether an object of this kind that a TrainJob controls is deleted when no plugin builds it any more, and nothing
+    more is built for the TrainJob while one that is to be built is being deleted. Such a kind is written (`writes`).
+    """
+
     optional: bool = False
     """Whether the plugin works without this kind. Otherwise its TrainJobs wait until the cluster serves the kind."""
 

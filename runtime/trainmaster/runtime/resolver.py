@@ -159,6 +159,7 @@ def _merged(
         annotations=annotations,
         ml_policy=_copied(spec.ml_policy),
         pod_group_policy=_copied(spec.pod_group_policy),
+        scheduling=_copied(spec.scheduling),
         resilience_policy=None,
         template=template,
         _runtime_text=runtime_text,

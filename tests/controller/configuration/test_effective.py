@@ -15,6 +15,7 @@ from trainmaster.controller.configuration import (
     effective_configuration,
     parse_configuration,
 )
+from trainmaster.controller.feature_gates import FEATURES, known_gates
 
 HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
 
@@ -150,7 +151,7 @@ def test_a_manager_refuses_a_contradiction_and_names_the_file(tmp_path: Path) ->
         effective_configuration(file)
     assert str(refused.value) == (
         f"config file: {file}: invalid configuration: featureGates.Colour: unknown feature gate "
-        "(there are: TrainJobStatus, AllAlpha, AllBeta); metrics.bindAddress: port 8443 is that of webhook.port; give "
+        f"(there are: {', '.join(known_gates())}); metrics.bindAddress: port 8443 is that of webhook.port; give "
         "each server one of its own"
     )
 
@@ -158,7 +159,7 @@ def test_a_manager_refuses_a_contradiction_and_names_the_file(tmp_path: Path) ->
 def test_the_flag_decides_on_a_gate() -> None:
     given = parse_configuration({**HEAD, "featureGates": {"TrainJobStatus": True}})
     effective = complete(given, feature_gates="TrainJobStatus=false")
-    assert effective.features == {"TrainJobStatus": False}
+    assert effective.features == dict.fromkeys(FEATURES, False)
     with pytest.raises(ConfigurationInvalid, match=r"^--feature-gates: unknown feature gate 'Colour'"):
         complete(Configuration(), feature_gates="Colour=true")
 

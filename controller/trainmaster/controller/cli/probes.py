@@ -11,7 +11,12 @@ from typing import Final
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import from_response
 from trainmaster.controller.kube.rest.resources import FORWARDED_AUTHORIZATION, PODS, Resource
-from trainmaster.runtime.api.constants import COSCHEDULING_API_VERSION, POD_GROUP_KIND, VOLCANO_API_VERSION
+from trainmaster.runtime.api.constants import (
+    COSCHEDULING_API_VERSION,
+    POD_GROUP_KIND,
+    SCHEDULING_API_VERSION,
+    VOLCANO_API_VERSION,
+)
 from trainmaster.runtime.jsontree import JsonObject
 
 MANAGER_LABELS: Final = (
@@ -52,6 +57,9 @@ POD_GROUPS: Final = (
     _of(VOLCANO_API_VERSION, POD_GROUP_KIND, "podgroups"),
     _of(COSCHEDULING_API_VERSION, POD_GROUP_KIND, "podgroups"),
 )
+SCHEDULING_POD_GROUPS: Final = _of(SCHEDULING_API_VERSION, POD_GROUP_KIND, "podgroups")
+"""Those of Kubernetes itself."""
+
 VOLCANO_QUEUES: Final = _of(VOLCANO_API_VERSION, "Queue", "queues", namespaced=False)
 
 WORKLOADS: Final = _of(_KUEUE, "Workload", "workloads")

@@ -84,7 +84,7 @@ def waiting_condition(
     found = next(iter(explanation.findings), None)
     if found is None or since is None or (found.cause not in _FAILS and now - since < PATIENCE):
         return None
-    in_gang = any(is_of_gang(pod["metadata"]) and not is_scheduled(pod) for pod in pods)
+    in_gang = any(is_of_gang(pod) and not is_scheduled(pod) for pod in pods)
     if found.cause in _OF_MANAGERS and not (found.cause is Cause.UNKNOWN and in_gang):
         return None
     if failure_is_told and Question.FAILED in found.cause.questions:

@@ -323,7 +323,7 @@ def _add_indexes(store: Store, watches: Iterable[Watch]) -> None:
     for watch in watches:
         for name, function in watch.indexes.items():
             store.add_indexer(plugin_index(name), function)
-        if watch.workload:
+        if watch.workload or watch.prunes:
             store.add_indexer(OWNER_INDEX, owner_values)
 
 

@@ -22,7 +22,8 @@ class StoreListers:
     Whoever reads an object gets it decoded anew: what a plugin does to it is not what the plan compares with.
 
     Args:
-        stores: The caches by kind, each with its resource; those of workloads have the index `OWNER_INDEX`.
+        stores: The caches by kind, each with its resource; those of workloads, and of what is pruned, have the index
+            `OWNER_INDEX`.
         more: Objects that no cache holds (any more, or yet), by API version, kind and key.
         shared: Objects that are handed out as they are, by the same.
         workloads: The kinds of workloads.
@@ -107,7 +108,11 @@ class StoreListers:
         Raises:
             ObjectUnreadable: When the turn comes of one of which only the metadata could be read.
         """
-        for api_version, kind in self.workload_kinds:
+        return self.controlled(job, self.workload_kinds)
+
+    def controlled(self, job: TrainJob, kinds: Iterable[GroupVersionKind]) -> Iterator[JsonObject]:
+        """Do that for kinds whose caches have the index `OWNER_INDEX`."""
+        for api_version, kind in kinds:
             _, store = self._stores[api_version, kind]
             namespace = job.metadata.namespace
             cached = map(readable, store.by_index(OWNER_INDEX, owner_value(namespace, job.metadata.uid)))

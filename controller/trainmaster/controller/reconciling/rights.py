@@ -33,6 +33,8 @@ def trainjob_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
         yield rule(
             verbs=("get",), reason="find out whose an object is that stands in the way, and who undoes our writes"
         )
+        if watch.prunes:
+            yield rule(verbs=("delete",), reason="delete what a TrainJob does not consist of any more")
         if watch.workload:
             yield rule(verbs=("delete",), reason="stop a TrainJob that has exceeded its activeDeadlineSeconds")
 

@@ -42,6 +42,7 @@ from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
 from trainmaster.runtime.resource_requirements import Resources, pod_requests, sum_resources, times
+from trainmaster.runtime.scheduling import awaited
 
 _INITIALIZERS = (DATASET_INITIALIZER, MODEL_INITIALIZER)
 
@@ -74,12 +75,12 @@ class Gang:
 
 def gang_of(info: Info) -> Gang:
     """Tell which pods start together."""
-    awaited = _awaited(info)
+    before = awaited(info.template)
     chosen: list[PodSet] = []
     # What works through a list does not all exist at once, and what has no pods starts nothing.
     whole = [pods for pods in info.pod_sets if pods.size > 0 and not info.works_through(pods)]
     for pods in sorted(whole, key=lambda pods: _rank(info, pods)):
-        if not any(each.name in awaited[pods.name] or pods.name in awaited[each.name] for each in chosen):
+        if not any(each.name in before[pods.name] or pods.name in before[each.name] for each in chosen):
             chosen.append(pods)
     names = {pods.name for pods in chosen}
     members = [pods for pods in info.pod_sets if pods.name in names]
@@ -133,31 +134,16 @@ def refuse_two_schedulers(info: Info) -> None:
 
 def left_out(info: Info) -> Iterator[FieldWarning]:
     """Warn about pods that train and cannot be scheduled together with the others."""
-    awaited = _awaited(info)
+    waits_for = awaited(info.template)
     training = [pods.name for pods in info.pod_sets if info.takes_part(pods)]
     for name in training:
-        before = [other for other in training if other in awaited[name]]
+        before = [other for other in training if other in waits_for[name]]
         if before:
             yield FieldWarning(
                 "spec.runtimeRef",
                 f"replicated job {name} waits for {', '.join(before)}, so that the gang scheduler cannot start both "
                 "at once: it may find no room later; use a runtime in which it does not wait",
             )
-
-
-def _awaited(info: Info) -> dict[str, set[str]]:
-    """Map each ReplicatedJob to all those that have to be ready or complete before it starts.
-
-    JobSet allows dependencies on earlier ReplicatedJobs only.
-    """
-    in_order = (info.template.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
-    awaited: dict[str, set[str]] = {}
-    for replicated_job in info.template.get("replicatedJobs") or []:
-        direct = {dependency["name"] for dependency in replicated_job.get("dependsOn") or []}
-        if in_order:
-            direct |= awaited.keys()
-        awaited[replicated_job["name"]] = direct.union(*(awaited.get(name, set()) for name in direct))
-    return awaited
 
 
 def _rank(info: Info, pods: PodSet) -> tuple[bool, bool, int]:

@@ -162,6 +162,14 @@ VOLCANO_API_VERSION: Final = "scheduling.volcano.sh/v1beta1"
 VOLCANO_POD_ANNOTATION: Final = "scheduling.k8s.io/group-name"
 VOLCANO_QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
 POD_GROUP_KIND: Final = "PodGroup"
+SCHEDULING_API_VERSION: Final = "scheduling.k8s.io/v1alpha2"
+"""The API by which Kubernetes itself schedules gangs (KEP-3015), as of 1.36."""
+
+WORKLOAD_KIND: Final = "Workload"
+SCHEDULING_GATE: Final = "TrainJobWorkloadAwareScheduling"
+SLICE_GROUP_LABEL: Final = "trainmaster.dev/slice-pod-group"
+"""Of pods, in whose ReplicatedJob each Job is a gang: what the names of their PodGroups begin with."""
+
 SYSTEM_PRIORITY_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
 """Those that every cluster has."""
 

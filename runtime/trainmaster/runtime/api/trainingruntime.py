@@ -11,6 +11,7 @@ from pydantic import Field
 from trainmaster.runtime.api import constants
 from trainmaster.runtime.api.meta import NAME, ApiModel, Definition, NullIsDefault, ObjectMeta, Schema
 from trainmaster.runtime.api.resilience import ResiliencePolicy
+from trainmaster.runtime.api.scheduling import Scheduling
 from trainmaster.runtime.api.shapes import JobSetSpec, ProcessCount
 from trainmaster.runtime.canonical import without_blanks
 from trainmaster.runtime.jsontree import JsonObject
@@ -241,6 +242,8 @@ class TrainingRuntimeSpec(ApiModel):
     ml_policy: MLPolicy | None = None
 
     pod_group_policy: PodGroupPolicy | None = None
+
+    scheduling: Scheduling | None = None
 
     run_policy: RunPolicy | None = None
 

@@ -40,6 +40,9 @@ ATTRIBUTES: Final = (
 )
 """The optional attributes whose names are no words of their own, so that what is nearly one is one misspelt."""
 
+SCHEDULING: Final = "scheduling"
+"""The policy that is a field of runtimes itself."""
+
 _OWN_PLUGINS: Final = "trainmaster.plugins."
 _CLOSE: Final = 0.85
 """How alike the name of a method and that of an extension point are if one is the other misspelt."""
@@ -286,6 +289,8 @@ class Selection:
                 for name in policy.model_fields_set:
                     if name in self._by_policy and getattr(policy, name) is not None:
                         chosen |= self._by_policy[name]
+        if info.scheduling is not None:
+            chosen |= self._by_policy.get(SCHEDULING, set())
         for field, custom in customs(info.ml_policy, info.pod_group_policy):
             if (field, custom.name) in self._custom:
                 chosen.add(custom.name)

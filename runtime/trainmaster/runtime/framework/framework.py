@@ -20,10 +20,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple
 
 from trainmaster.runtime.api import MLPolicy, PodGroupPolicy, TrainJob
+from trainmaster.runtime.api.constants import SCHEDULING_GATE
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import results
 from trainmaster.runtime.framework.calls import CallGuard, Calls, Observer, PluginFailed
-from trainmaster.runtime.framework.descriptor import Descriptor, Selection, describe, is_own, order_plugins
+from trainmaster.runtime.framework.descriptor import SCHEDULING, Descriptor, Selection, describe, is_own, order_plugins
 from trainmaster.runtime.framework.interface import Desired, KindNotServed, Plugin, StatusReport
 from trainmaster.runtime.framework.models import (
     CONFIG_PHASE,
@@ -162,10 +163,17 @@ class Framework:
             for name in names:
                 if getattr(policy, name, None) is not None and name not in self._served:
                     return f"{part}.{name}"
+        if info.scheduling is not None and not self.serves_scheduling:
+            return f"{SCHEDULING} (feature gate {SCHEDULING_GATE})"
         for field, custom in customs(info.ml_policy, info.pod_group_policy):
             if (field, custom.name) not in self._custom:
                 return f"{field}.custom of the name {custom.name!r}"
         return None
+
+    @property
+    def serves_scheduling(self) -> bool:
+        """Whether a plugin serves `spec.scheduling` of runtimes."""
+        return SCHEDULING in self._served
 
     def policy_problems(
         self, ml_policy: MLPolicy | None, pod_group_policy: PodGroupPolicy | None
@@ -218,6 +226,11 @@ class Framework:
                 watches.append(dataclasses.replace(filled, required=required))
         refuse_contradictions(watches)
         return watches
+
+    @functools.cached_property
+    def pruned(self) -> Collection[tuple[str, str]]:
+        """The kinds of which nothing stays that is not built any more, by API version and kind."""
+        return dict.fromkeys((watch.api_version, watch.kind) for watch in self._watches if watch.prunes)
 
     @functools.cached_property
     def _needed(self) -> Mapping[str, list[Watch]]:

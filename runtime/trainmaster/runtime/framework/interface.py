@@ -13,17 +13,17 @@ it is constructed. All but `name` are optional:
 - `reloads_options`: whether it may be recreated when its options change;
 - `priority`, `before`, `after`: its place within each phase, see `trainmaster.runtime.framework.descriptor`;
 - `failure_policy`: "fail" (default) blocks the job when the plugin fails, "skip" continues without the plugin. The
-  configuration has precedence.
+  configuration has precedence;
+- `replaces`: plugins that do not run for the TrainJobs that it serves, for example `("jobset",)`.
 
 It serves all TrainJobs, unless it has one of these:
 
-- `policies`: the fields of `mlPolicy` or `podGroupPolicy` that it serves, for example `("torch",)`. A runtime whose
+- `policies`: the fields of `mlPolicy` or `podGroupPolicy` that it serves, for example `("torch",)`,
+  or `"scheduling"`, a field of the runtime itself. A runtime whose
   policy no plugin serves cannot be used;
 - `ml_policy_config`, `pod_group_policy_config`: pydantic models of the policy `custom` with its name,
   `{name: <its name>, config: {...}}`. It serves the runtimes that have one;
 - `applies_to(info, job)`: decides for one TrainJob, instead of these.
-
-`replaces` names plugins that do not run for the TrainJobs that it serves, for example `("jobset",)`.
 
 It has any of the methods below. Each declares the arguments that it needs, by name; later versions add arguments. All
 but `status` and `watch_extension` may also take `config`, the runtime's policy `custom` as the plugin's model, or None.

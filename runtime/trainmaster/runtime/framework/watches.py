@@ -46,6 +46,8 @@ def _fault_of(watch: Any) -> str | None:
             return "and their jobs a function that takes (obj) or (obj, listers)"
     if not watch.reads and (not watch.creates_only or watch.jobs is not None or watch.indexes or watch.label_selector):
         return f"and {watch.kind} is not read: it needs creates_only=True, and has no jobs, indexes or label_selector"
+    if watch.prunes and (not watch.writes or watch.workload or not watch.namespaced):
+        return f"and what is pruned is built, in namespaces, and no workload: {watch.kind} needs writes=True"
     return _fault_of_indexes(watch.indexes) or _fault_of_namespaces(watch) or _fault_of_workload(watch)
 
 

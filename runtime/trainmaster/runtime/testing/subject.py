@@ -225,6 +225,7 @@ def state_of(info: Info) -> JsonObject:
         "annotations": info.annotations,
         "mlPolicy": info.ml_policy.to_json() if info.ml_policy else None,
         "podGroupPolicy": info.pod_group_policy.to_json() if info.pod_group_policy else None,
+        "scheduling": info.scheduling.to_json() if info.scheduling else None,
         "template": info.template,
         "trainerCommand": info.trainer_command,
         "podSets": [{"name": pods.name, "count": pods.count, "replicas": pods.replicas} for pods in info.pod_sets],

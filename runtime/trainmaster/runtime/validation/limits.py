@@ -59,6 +59,8 @@ _RESILIENCE: Final[Mapping[str, Items | Length]] = {
     f"{_POLICY}.logs[].pattern": Length(512),
 }
 
+_GROUPS: Final = ("spec.scheduling", "spec.scheduling.replicatedJobs[]", "spec.scheduling.replicatedJobs[].job")
+
 TRAINJOB: Final[Mapping[str, Items | Length]] = {
     "spec.runtimeRef.name": _SUBDOMAIN,
     "spec.runtimeRef.apiGroup": _SUBDOMAIN,
@@ -107,6 +109,11 @@ RUNTIME: Final[Mapping[str, Items | Length]] = {
     f"{_TARGETS}[].jobName": _SUBDOMAIN,
     f"{_TARGETS}[].containerNames": Items(8),
     f"{_TARGETS}[].containerNames[]": _LABEL,
+    **{f"{each}.schedulingConstraints.topology": Items(1) for each in _GROUPS},
+    **{f"{each}.schedulingConstraints.topology[].key": _SUBDOMAIN for each in _GROUPS},
+    _GROUPS[1].removesuffix("[]"): Items(8),
+    f"{_GROUPS[1]}.targetReplicatedJobs": Items(8),
+    f"{_GROUPS[1]}.targetReplicatedJobs[]": _LABEL,
     "spec.template.spec.replicatedJobs[].dependsOn": Items(5),
     "spec.template.spec.volumeClaimPolicies": Items(50),
     "spec.template.spec.volumeClaimPolicies[].templates": Items(50),

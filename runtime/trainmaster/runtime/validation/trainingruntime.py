@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, MLPolicy, TrainingRuntime, parse_runtime
-from trainmaster.runtime.api.constants import ANCESTORS, MAIN_CONTAINER_OF_ANCESTOR, SUPPORT_DEPRECATED, SUPPORT_LABEL
+from trainmaster.runtime.api.constants import (
+    ANCESTORS,
+    MAIN_CONTAINER_OF_ANCESTOR,
+    SCHEDULING_GATE,
+    SUPPORT_DEPRECATED,
+    SUPPORT_LABEL,
+)
 from trainmaster.runtime.canonical import TemplateInvalid, canonicalize_template, without_blanks
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, ValidationResult
 from trainmaster.runtime.framework import Framework
@@ -18,6 +24,8 @@ from trainmaster.runtime.info import ancestor_of
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.multislice import check_replicas
 from trainmaster.runtime.resilience import FIELD_PATH, policy_conflicts, policy_problems
+from trainmaster.runtime.scheduling import PATH as SCHEDULING_PATH
+from trainmaster.runtime.scheduling import scheduling_problems
 from trainmaster.runtime.validation.limits import runtime_limits
 from trainmaster.runtime.validation.trainjob import deprecation
 
@@ -49,7 +57,7 @@ def validate_runtime(obj: JsonObject, old: JsonObject | None, *, framework: Fram
     warnings = list(_warnings(runtime)) if old is None else []
     errors = list(_check(runtime))
     of_plugins = framework.policy_problems(runtime.spec.ml_policy, runtime.spec.pod_group_policy)
-    for found in (*of_plugins, *_check_resilience(runtime)):
+    for found in (*of_plugins, *_check_resilience(runtime), *_check_scheduling(runtime, framework)):
         if isinstance(found, FieldError):
             errors.append(found)
         else:
@@ -82,6 +90,17 @@ def _check_resilience(runtime: TrainingRuntime | ClusterTrainingRuntime) -> Iter
     if policy is not None:
         yield from policy_problems(policy, FIELD_PATH)
         yield from policy_conflicts(policy, runtime.spec.template.spec if runtime.spec.template else {}, FIELD_PATH)
+
+
+def _check_scheduling(runtime: TrainingRuntime | ClusterTrainingRuntime, framework: Framework) -> Iterator[FieldError]:
+    spec = runtime.spec
+    if spec.scheduling is None:
+        return
+    if not framework.serves_scheduling:
+        detail = f"takes the feature gate {SCHEDULING_GATE}, which is off"
+        yield FieldError(SCHEDULING_PATH, detail, type="Forbidden")
+    template = spec.template.spec if spec.template else {}
+    yield from scheduling_problems(spec.scheduling, spec.pod_group_policy, template)
 
 
 def _check_processes(policy: MLPolicy | None) -> Iterator[FieldError]:

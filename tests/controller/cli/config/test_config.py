@@ -13,6 +13,7 @@ from support.commands import Ran
 
 from trainmaster.controller.cli import main
 from trainmaster.controller.configuration import Configuration, effective_configuration, load_configuration
+from trainmaster.controller.feature_gates import FEATURES, known_gates
 
 HEAD = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
 NAMED = "apiVersion config.trainer.kubeflow.org/v1alpha1 and kind Configuration"
@@ -180,10 +181,7 @@ plugins:
 """
     assert check(HEAD + text) == 1
     assert capsys.readouterr().out.splitlines() == [
-        (
-            "config.yaml:3:16: error: featureGates.Colour: unknown feature gate (there are: TrainJobStatus, AllAlpha, "
-            "AllBeta)"
-        ),
+        (f"config.yaml:3:16: error: featureGates.Colour: unknown feature gate (there are: {', '.join(known_gates())})"),
         'config.yaml:5:19: error: plugins.disabled[1]: no such plugin is installed here (did you mean "torch"?)',
         "config.yaml:7:5: warning: plugins.options.jax: no effect: the plugin is in plugins.disabled",
         (
@@ -283,7 +281,7 @@ def test_what_is_shown_is_a_file_that_says_the_same(capsys: pytest.CaptureFixtur
 def test_programs_get_what_is_shown_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     report = json.loads(shown(capsys, "-o", "json", text=FILE))
     assert report["configuration"]["webhook"]["port"] == 1234
-    assert report["configuration"]["featureGates"] == {"TrainJobStatus": True}
+    assert report["configuration"]["featureGates"] == dict.fromkeys(FEATURES, True)
     assert report["origins"]["webhook.port"] == {"source": "file", "place": "config.yaml:4"}
     assert report["origins"]["webhook.host"] == {"source": "default", "place": "all interfaces"}
     assert report["origins"]["featureGates.TrainJobStatus"] == {"source": "file", "place": "config.yaml:6"}

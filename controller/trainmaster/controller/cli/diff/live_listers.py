@@ -6,7 +6,7 @@ noted. Whoever decides fetches what was noted and decides again, until nothing i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -111,6 +111,11 @@ class LiveListers(StoreListers):
                 yield named
             elif (api_version, kind, namespace, name) in self._answers:
                 yield from (obj for obj in self.list(api_version, kind, namespace) if is_controlled_by(obj, job))
+
+    def controlled(self, job: TrainJob, kinds: Iterable[GroupVersionKind]) -> Iterator[JsonObject]:
+        """Return the objects of some kinds that a TrainJob controls, as far as they are known."""
+        for kind in kinds:
+            yield from (obj for obj in self.list(*kind, job.metadata.namespace) if is_controlled_by(obj, job))
 
     def workload_size(self, job: TrainJob) -> int:  # noqa: ARG002 - the protocol's
         """Return 0: nothing is cached."""

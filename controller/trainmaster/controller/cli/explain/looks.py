@@ -21,13 +21,14 @@ from trainmaster.controller.cli.probes import (
     NODES,
     POD_GROUPS,
     RESOURCE_QUOTAS,
+    SCHEDULING_POD_GROUPS,
     STORAGE_CLASSES,
     TRAINING_OPERATOR_LABELS,
     VOLCANO_QUEUES,
     WORKLOADS,
 )
 from trainmaster.controller.explain.causes.controllers import LEASE
-from trainmaster.controller.explain.causes.gangs import is_of_gang
+from trainmaster.controller.explain.causes.gangs import is_of_gang, pod_group_of
 from trainmaster.controller.explain.causes.kueue import queue_of
 from trainmaster.controller.explain.causes.pods.evidence import spec_of, waiting_pods
 from trainmaster.controller.explain.causes.pods.sidecars import training_container
@@ -107,17 +108,19 @@ async def _kueue(reader: Reader, view: JobView) -> Fields:
 def _is_gang(view: JobView) -> bool:
     """Tell whether the pods of a job belong to a PodGroup; so it is where there are none yet, and nobody can tell."""
     templates = [
-        (((each.get("template") or {}).get("spec") or {}).get("template") or {}).get("metadata") or {}
+        ((each.get("template") or {}).get("spec") or {}).get("template") or {}
         for jobset in view.jobsets or ()
         for each in (jobset.get("spec") or {}).get("replicatedJobs") or ()
     ]
-    known = [pod["metadata"] for pod in view.pods or ()] or templates
+    known = list(view.pods or ()) or templates
     return not known or any(map(is_of_gang, known))
 
 
 async def _gangs(reader: Reader, view: JobView) -> Fields:
     named = f"metadata.name={view.name}"
     lists = await asyncio.gather(*(reader.read_all(resource, fields=named) for resource in POD_GROUPS))
+    names = {name for pod in view.pods or () if (name := pod_group_of(pod))}
+    lists += await asyncio.gather(*(reader.read(SCHEDULING_POD_GROUPS, name) for name in sorted(names)))
     groups = created_since(joined(*lists), view)
     found: Fields = {"pod_groups": groups}
     queues = [

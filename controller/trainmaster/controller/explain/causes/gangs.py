@@ -22,10 +22,15 @@ from trainmaster.controller.job_fields import true_conditions
 from trainmaster.runtime.api.constants import (
     COSCHEDULING_API_VERSION,
     COSCHEDULING_POD_LABEL,
+    POD_GROUP_KIND,
+    SCHEDULING_API_VERSION,
     VOLCANO_API_VERSION,
     VOLCANO_POD_ANNOTATION,
 )
 from trainmaster.runtime.jsontree import JsonObject
+
+_FITS: Final = "waiting for minCount pods"
+"""What Kubernetes says of a pod for which there would be room."""
 
 _UNSCHEDULABLE: Final = "Unschedulable"
 _QUEUE: Final = re.compile(r"queue resource quota insufficient|queue .*(?:closed|overused|not open)", re.IGNORECASE)
@@ -38,20 +43,32 @@ _STARTED: Final = frozenset({"Running", "Scheduled", "Completed", "Finished", "S
 """Phases of a group that has what it needs, of both kinds."""
 
 
-def is_of_gang(metadata: JsonObject) -> bool:
+def is_of_gang(pod: JsonObject) -> bool:
     """Tell whether a pod, or what pods are made of, is marked as a member of a PodGroup."""
+    metadata = pod.get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    return COSCHEDULING_POD_LABEL in labels or VOLCANO_POD_ANNOTATION in annotations
+    return COSCHEDULING_POD_LABEL in labels or VOLCANO_POD_ANNOTATION in annotations or bool(pod_group_of(pod))
+
+
+def pod_group_of(pod: JsonObject) -> str | None:
+    """Return the PodGroup of Kubernetes itself that a pod names."""
+    name: str | None = ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
+    return name
 
 
 def gang_incomplete(view: JobView) -> Iterator[Finding]:
     """Groups that do not start as a whole, and who misses."""
+    yield from _groups_missing(view)
     for group in view.pod_groups or ():
         if (group.get("status") or {}).get("phase") in _STARTED or _waits_for_queue(view, group):
             continue
-        wanted = int((group.get("spec") or {}).get("minMember") or 0)
+        spec, is_of_kubernetes = group.get("spec") or {}, group.get("apiVersion") == SCHEDULING_API_VERSION
+        gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}
+        wanted = int((gang.get("minCount") if is_of_kubernetes else spec.get("minMember")) or 0)
         # Whoever has failed had a place: Volcano puts the group back to Pending all the same.
         pods = [pod for pod in current_pods(view) if is_scheduled(pod) or phase_of(pod) != "Failed"]
+        if is_of_kubernetes:
+            pods = [pod for pod in pods if pod_group_of(pod) == group["metadata"]["name"]]
         if sum(map(_has_room, pods)) >= wanted or (view.has_more_pods and all(map(_has_room, pods))):
             continue
         evidence = [Evidence(reference_to(group), text) for text in _who_misses(view, pods, wanted)]
@@ -59,12 +76,35 @@ def gang_incomplete(view: JobView) -> Iterator[Finding]:
         if said is not None:
             told = f"{said.get('reason')}: {said.get('message')}" if said.get("message") else str(said.get("reason"))
             evidence.append(Evidence(reference_to(group), told, condition_since(said)))
+        refused = condition_of(group, "PodGroupScheduled")
+        if refused.get("status") == "False" and refused.get("message"):
+            evidence.append(Evidence(reference_to(group), str(refused["message"]), condition_since(refused)))
         evidence += _words_of_scheduler(pods)
         # That pods of it are not there is the matter of the gang; that there is no room for them, of the cluster.
         lacks_pods = len(pods) < wanted and not view.has_more_pods
         certainty = Certainty.CERTAIN if lacks_pods else Certainty.LIKELY
         since = parse_time(group["metadata"].get("creationTimestamp"))
         yield Finding(Cause.GANG_INCOMPLETE, certainty, tuple(evidence), since, _advice(view, group, lacks_pods))
+
+
+def _groups_missing(view: JobView) -> Iterator[Finding]:
+    """Groups of Kubernetes itself that do not exist: it says nothing of pods that wait for one."""
+    if view.pod_groups is None:
+        return
+    there = {
+        group["metadata"]["name"] for group in view.pod_groups if group.get("apiVersion") == SCHEDULING_API_VERSION
+    }
+    waiting: dict[str, list[JsonObject]] = {}
+    for pod in current_pods(view):
+        name = pod_group_of(pod)
+        if name and name not in there and not is_scheduled(pod):
+            waiting.setdefault(name, []).append(pod)
+    for name, pods in waiting.items():
+        group = {"kind": POD_GROUP_KIND, "apiVersion": SCHEDULING_API_VERSION, "metadata": {"name": name}}
+        text = f"does not exist, and pods wait for it: {named(pods)}"
+        since = parse_time(pods[0]["metadata"].get("creationTimestamp"))
+        advice = (f"see why it is not made: {kubectl(view, 'describe', view.kind.lower(), view.name)}",)
+        yield Finding(Cause.GANG_INCOMPLETE, Certainty.CERTAIN, (Evidence(reference_to(group), text),), since, advice)
 
 
 def queue_full(view: JobView) -> Iterator[Finding]:
@@ -125,10 +165,17 @@ def _has_room(pod: JsonObject) -> bool:
     return is_scheduled(pod) or has_succeeded(pod)
 
 
+def _waits_for_others(pod: JsonObject) -> bool:
+    return _FITS in str(condition_of(pod, "PodScheduled").get("message"))
+
+
 def _who_misses(view: JobView, pods: Sequence[JsonObject], wanted: int) -> Iterator[str]:
     waiting = [pod for pod in pods if not _has_room(pod)]
     text = f"starts when {wanted} of its pods can; {len(pods) - len(waiting)} have a node"
-    if waiting:
+    unfit = [pod for pod in waiting if not _waits_for_others(pod)]
+    if 0 < len(unfit) < len(waiting):
+        text += f"; {len(waiting) - len(unfit)} of {len(waiting)} fit; without room: {named(unfit)}"
+    elif waiting:
         text += f"; without one: {named(waiting)}"
     yield text
     if len(pods) < wanted and not view.has_more_pods:
@@ -138,8 +185,8 @@ def _who_misses(view: JobView, pods: Sequence[JsonObject], wanted: int) -> Itera
 
 
 def _words_of_scheduler(pods: Sequence[JsonObject]) -> Iterator[Evidence]:
-    """Return what the scheduler says of the first pod that has no node."""
-    for pod in pods:
+    """Return what the scheduler says of the first pod that has no node, of one that waits for others last."""
+    for pod in sorted(pods, key=_waits_for_others):
         scheduled = condition_of(pod, "PodScheduled")
         if scheduled.get("status") == "False" and scheduled.get("message"):
             yield Evidence(reference_to({"kind": "Pod", **pod}), str(scheduled["message"]), condition_since(scheduled))

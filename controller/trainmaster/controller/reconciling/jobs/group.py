@@ -2,8 +2,8 @@
 
 Rules:
 
-- The first pod that fails or is disrupted ends the attempt. Once all pods were there, one that is deleted, or gone, does
-  so as well.
+- The first pod that fails or is disrupted ends the attempt. Once all pods were there, one that is deleted, or gone,
+  does so as well.
 - The ledger of the attempts is an annotation of the job. That an attempt has ended is written there first; what follows
   is told by it and by the pods, each of which has the number of its attempt: those of earlier ones are deleted, and
   when they are gone the next ones are made. So a crash between any two writes charges a failure once.

@@ -21,7 +21,7 @@ When a TrainJob has to end, and when it is deleted:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -31,9 +31,9 @@ from trainmaster.controller.diagnosis.diagnosis import NOTHING, Findings
 from trainmaster.controller.kube.clock import parse_time
 from trainmaster.controller.reconciling.drift import Drift, drift, owned_fields
 from trainmaster.controller.reconciling.problems import Problem
-from trainmaster.controller.reconciling.trainjobs.observe import Observed
+from trainmaster.controller.reconciling.trainjobs.observe import Observed, identity_of
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import blocking
-from trainmaster.controller.reconciling.writes import Apply, Decision, name_taken
+from trainmaster.controller.reconciling.writes import Apply, Decision, GroupVersionKind, name_taken
 from trainmaster.controller.resilience.ledger import Verdict
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import (
@@ -146,7 +146,8 @@ def plan(observed: Observed, framework: Framework, *, fails: bool, now: datetime
         for desired in resolution.objects:
             if planned.problem or planned.waiting:
                 break
-            _plan_object(desired, resolution.builders[desired.identity], observed, planned)
+            _plan_object(desired, resolution.builders[desired.identity], observed, planned, framework.pruned)
+        _prune(resolution.objects, observed, planned, framework.pruned)
         _find_lack_of_jobs(resolution, observed, planned)
         planned.time_to_live = _ttl_after_finished(job, runtime)
         planned.lasts = len(resolution.objects) == 1 and all(
@@ -359,7 +360,21 @@ def _missing_runtime(job: TrainJob) -> Problem:
     return Problem(RUNTIME_NOT_FOUND, message, retry=False)
 
 
-def _plan_object(desired: Desired, builder: str, observed: Observed, planned: Plan) -> None:
+def _prune(objects: Iterable[Desired], observed: Observed, planned: Plan, kinds: Collection[GroupVersionKind]) -> None:
+    """Delete what the TrainJob consisted of, and does not any more."""
+    if not kinds or planned.is_stuck:
+        return
+    built = {desired.identity for desired in objects}
+    planned.deletes += [
+        obj
+        for obj in observed.listers.controlled(observed.job, kinds)
+        if identity_of(obj) not in built and not obj["metadata"].get("deletionTimestamp")
+    ]
+
+
+def _plan_object(
+    desired: Desired, builder: str, observed: Observed, planned: Plan, pruned: Collection[GroupVersionKind]
+) -> None:
     api_version, kind, name = desired.identity
     job = observed.job
     resource = observed.listers.resource(api_version, kind)
@@ -378,6 +393,8 @@ def _plan_object(desired: Desired, builder: str, observed: Observed, planned: Pl
             planned.waiting = True
         else:
             planned.problem = name_taken(kind, name, job.kind)
+    elif existing is not None and (api_version, kind) in pruned and existing["metadata"].get("deletionTimestamp"):
+        planned.waiting = True  # what comes after it is made for the new one
     elif existing is None:
         planned.applies.append(Apply(desired.object, create=once))
     elif found := _drift(desired, existing, job):

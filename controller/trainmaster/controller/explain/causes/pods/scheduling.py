@@ -99,7 +99,7 @@ def _beyond_volumes(view: JobView) -> Iterator[Finding]:
 
 def _is_said_of_others(view: JobView, pod: JsonObject, message: str, largest: Mapping[str, Quantity]) -> bool:
     """Say whether a pod waits for its volumes, its queue, or for the other pods of its gang: it would fit alone."""
-    in_gang = bool(view.pod_groups) or (view.pod_groups is None and is_of_gang(pod["metadata"]))
+    in_gang = bool(view.pod_groups) or (view.pod_groups is None and is_of_gang(pod))
     if _OF_CLAIMS.search(message) or OF_GANGS.search(message) or (in_gang and _OVERUSED in message):
         return True
     scarce = _INSUFFICIENT.findall(message)

@@ -1,0 +1,86 @@
+"""Versions of the API `scheduling.k8s.io` by which Kubernetes itself schedules gangs, each a class of its own.
+
+Which one counts is found by discovery: the first of `APIS` that the cluster serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.constants import GROUP, POD_GROUP_KIND, SCHEDULING_API_VERSION, WORKLOAD_KIND
+from trainmaster.runtime.api.scheduling import GANG, GroupScheduling
+from trainmaster.runtime.jsontree import JsonObject
+
+
+class SchedulingAPI(Protocol):
+    """One version."""
+
+    @property
+    def api_version(self) -> str:
+        """Of its kinds."""
+
+    def pod_group_spec(self, rules: GroupScheduling, *, count: int, priority_class: str | None) -> JsonObject:
+        """Return the spec of a group of so many pods."""
+
+    def workload(self, name: str, job: TrainJob, groups: Iterable[tuple[str, JsonObject]]) -> JsonObject:
+        """Build the Workload, given the names of its templates and the specs of their groups."""
+
+    def pod_group(self, name: str, spec: JsonObject, *, workload: str, template: str) -> JsonObject:
+        """Build a PodGroup."""
+
+    def pod_fields(self, pod_group: str) -> JsonObject:
+        """Return what makes a pod a member, as fields of its spec."""
+
+    def dropped(self, wanted: JsonObject, stored: JsonObject) -> list[tuple[str, str]]:
+        """Return the fields of a PodGroup that the API server has dropped, each with the feature gate that it takes."""
+
+
+class V1Alpha2:
+    """That of Kubernetes 1.36."""
+
+    api_version = SCHEDULING_API_VERSION
+
+    def pod_group_spec(self, rules: GroupScheduling, *, count: int, priority_class: str | None) -> JsonObject:
+        """Return the spec of a group of so many pods."""
+        policy: JsonObject = {"gang": {"minCount": count}} if rules.policy == GANG else {"basic": {}}
+        spec: JsonObject = {"schedulingPolicy": policy}
+        if rules.scheduling_constraints and rules.scheduling_constraints.topology:
+            topology = [{"key": each.key} for each in rules.scheduling_constraints.topology]
+            spec["schedulingConstraints"] = {"topology": topology}
+        if rules.disruption_mode:
+            spec["disruptionMode"] = rules.disruption_mode
+        if priority_class:
+            spec["priorityClassName"] = priority_class
+        return spec
+
+    def workload(self, name: str, job: TrainJob, groups: Iterable[tuple[str, JsonObject]]) -> JsonObject:
+        """Build the Workload, given the names of its templates and the specs of their groups."""
+        owner = {"apiGroup": GROUP, "kind": job.kind, "name": job.metadata.name}
+        templates = [{"name": template, **spec} for template, spec in groups]
+        spec = {"controllerRef": owner, "podGroupTemplates": templates}
+        return {"apiVersion": self.api_version, "kind": WORKLOAD_KIND, "metadata": {"name": name}, "spec": spec}
+
+    def pod_group(self, name: str, spec: JsonObject, *, workload: str, template: str) -> JsonObject:
+        """Build a PodGroup."""
+        reference = {"workload": {"workloadName": workload, "podGroupTemplateName": template}}
+        body = {"podGroupTemplateRef": reference, **spec}
+        return {"apiVersion": self.api_version, "kind": POD_GROUP_KIND, "metadata": {"name": name}, "spec": body}
+
+    def pod_fields(self, pod_group: str) -> JsonObject:
+        """Return what makes a pod a member, as fields of its spec."""
+        return {"schedulingGroup": {"podGroupName": pod_group}}
+
+    def dropped(self, wanted: JsonObject, stored: JsonObject) -> list[tuple[str, str]]:
+        """Return the fields of a PodGroup that the API server has dropped, each with the feature gate that it takes."""
+        gates = {
+            "schedulingConstraints": "TopologyAwareWorkloadScheduling",
+            "disruptionMode": "WorkloadAwarePreemption",
+        }
+        asked, kept = wanted["spec"], stored.get("spec") or {}
+        return [(field, gate) for field, gate in gates.items() if field in asked and asked[field] != kept.get(field)]
+
+
+APIS: Final[Sequence[SchedulingAPI]] = (V1Alpha2(),)
+"""All versions, the better first."""
