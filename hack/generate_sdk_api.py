@@ -31,7 +31,7 @@ from trainmaster.runtime.framework.signatures import PHASES, arguments_of
 TARGET: Final = ROOT / "docs/sdk-api.txt"
 
 _VERSION: Final = re.compile(r"^API version (\d+)\.(\d+)$", re.MULTILINE)
-_ATTRIBUTES: Final = re.compile(r"^- (`[^(\n]*)", re.MULTILINE)
+_ATTRIBUTES: Final = re.compile(r"^- (`.*?):", re.MULTILINE)
 _DEMANDED: Final = "demands"
 
 _GIVEN: Final = frozenset({"Info", "PodSet"})

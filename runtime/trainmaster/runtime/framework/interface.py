@@ -18,9 +18,8 @@ it is constructed. All but `name` are optional:
 
 It serves all TrainJobs, unless it has one of these:
 
-- `policies`: the fields of `mlPolicy` or `podGroupPolicy` that it serves, for example `("torch",)`,
-  or `"scheduling"`, a field of the runtime itself. A runtime whose
-  policy no plugin serves cannot be used;
+- `policies`: the fields of `mlPolicy` or `podGroupPolicy` that it serves, for example `("torch",)`, or `"scheduling"`,
+  a field of the runtime itself. A runtime whose policy no plugin serves cannot be used;
 - `ml_policy_config`, `pod_group_policy_config`: pydantic models of the policy `custom` with its name,
   `{name: <its name>, config: {...}}`. It serves the runtimes that have one;
 - `applies_to(info, job)`: decides for one TrainJob, instead of these.
