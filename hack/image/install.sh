@@ -9,9 +9,10 @@
 # - Modules are compiled, and nobody looks at the time of their files: the tree is read-only. So are those of the
 #   standard library that a manager imports, which takes half of its start otherwise: python:slim has no bytecode.
 #   All of it is below DIRECTORY/pycache, where PYTHONPYCACHEPREFIX has Python look. Left out is what no
-#   command imports: the client of kubernetes-asyncio, 25 MB, version 1 of pydantic, and what others compile C with.
-# - Shared objects lose their symbols for debuggers, 13 MB. Tests, what only type checkers and Cython read, and change
-#   logs, 3 MB, are left out.
+#   command imports: of kubernetes-asyncio all but its configuration, 25 MB, version 1 of pydantic, and what others
+#   compile C with.
+# - Shared objects lose their symbols for debuggers, 13 MB. Tests, what only compilers and type checkers read, and pages
+#   for people, 3 MB, are left out.
 # - Twice the same with the same interpreter: SOURCE_DATE_EPOCH is the time of every file.
 set -eu
 python=$1 source=$2 directory=$3
@@ -40,11 +41,11 @@ done
     --find-links "$work/wheel" 'trainmaster[uvloop]'
 
 find "$directory" -type d -name tests -prune -exec rm -rf {} +
-find "$directory/lib" \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name CHANGELOG.md \) -delete
+find "$directory/lib" \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.h' -o -name '*.md' \) -delete
 find "$directory" -name '*.so' -exec strip --strip-unneeded {} +
 export PYTHONPYCACHEPREFIX="$directory/pycache"
 compile="$directory/bin/python -m compileall -q --invalidation-mode unchecked-hash"
-$compile -x '/(kubernetes_asyncio/client|pydantic/v1|cffi|pycparser)/' "$directory/lib"
+$compile -x '/(kubernetes_asyncio/(client|dynamic|leaderelection|stream|utils|watch)|pydantic/v1|cffi|pycparser)/' "$directory/lib"
 "$directory/bin/python" -c '
 import sys
 import trainmaster.controller.cli.manager

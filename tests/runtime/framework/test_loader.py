@@ -10,6 +10,7 @@ import pytest
 from support.plugins import Builder, Enforcer
 
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
+from trainmaster.runtime.framework.interface import API_VERSION
 from trainmaster.runtime.framework.loader import discover
 
 
@@ -197,7 +198,7 @@ async def waiting(self: Any, info: Any, job: Any) -> None:
         ({"name": ""}, "has no name"),
         (
             {"name": "X", "api_version": "2.0", "build": Builder.build},
-            "needs plugin API 2.0, this Trainmaster offers 1.4",
+            f"needs plugin API 2.0, this Trainmaster offers {API_VERSION[0]}.{API_VERSION[1]}",
         ),
         ({"name": "X", "api_version": "new", "build": Builder.build}, "write it as major.minor"),
         (
