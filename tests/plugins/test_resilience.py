@@ -226,7 +226,6 @@ LATER = "is checked, but has no effect in this version"
         ({"progress": {"within": "5m"}}, {}, f"progress: {LATER}"),
         ({"logs": [{"name": "a", "pattern": "a", "action": "Restart"}]}, {}, f"logs: {LATER}"),
         ({"worldSize": "Verify"}, {}, f"worldSize: {LATER}"),
-        ({"nodes": {"lostAfter": "5m"}}, {}, f"nodes.lostAfter: {LATER}"),
     ],
 )
 def test_what_a_policy_will_not_do_is_a_warning(policy: JsonObject, spec: JsonObject, warning: str) -> None:

@@ -26,6 +26,9 @@ from trainmaster.runtime.jsontree import JsonObject
 ANNOTATION_PATH: Final = f"metadata.annotations[{RESILIENCE_POLICY_ANNOTATION}]"
 FIELD_PATH: Final = "spec.resiliencePolicy"
 
+PODS_BY_NODE: Final = "resilience-node"
+"""The index of the watched pods, by which the manager finds those of a lost node."""
+
 _LONGEST_ANNOTATION: Final = 32 * 1024
 _SHORTEST, _LONGEST = 1.0, 8760 * 3600.0
 """Seconds of a duration."""
@@ -99,9 +102,7 @@ def policy_problems(policy: ResiliencePolicy, path: str) -> Iterator[FieldError 
                 yield FieldError(f"{path}.exitCodes", "must be between 1 and 255: 0 is no failure", value=code)
         for code in sorted({*codes.fail} & {*codes.retry}):
             yield FieldError(f"{path}.exitCodes.retry", "is in fail as well: remove it from one of them", value=code)
-    nodes = policy.nodes
     for field, value in (
-        ("nodes.lostAfter", nodes.lost_after if nodes else None),
         ("progress", policy.progress),
         ("logs", policy.logs),
         ("worldSize", policy.world_size),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from trainmaster.controller.conditions import is_true, stored_status
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock
@@ -18,10 +20,14 @@ class Resilience:
     Args:
         clock: The time.
         trainjobs: The cache of TrainJobs.
+        on_lost_after: Called for each job whose policy has `nodes.lostAfter`.
     """
 
-    def __init__(self, clock: Clock, trainjobs: StoreReader) -> None:
+    def __init__(
+        self, clock: Clock, trainjobs: StoreReader, on_lost_after: Callable[[], object] = lambda: None
+    ) -> None:
         self._clock = clock
+        self._on_lost_after = on_lost_after
         self.attempts = AttemptObserver(clock, trainjobs)
         """What pods told; events of them go there."""
 
@@ -35,6 +41,8 @@ class Resilience:
         built = built_policy(jobset)
         if built is None:
             return None
+        if built.policy.nodes is not None and built.policy.nodes.lost_after is not None:
+            self._on_lost_after()
         uid, status = jobset["metadata"]["uid"], jobset.get("status") or {}
         state = uid, status.get("restarts") or 0, is_true(stored_status(jobset)["conditions"], JOBSET_FAILED)
         now = self._clock.monotonic()

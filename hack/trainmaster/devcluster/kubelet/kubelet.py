@@ -240,10 +240,8 @@ class Kubelet:
         self._dependencies.hosts.forget(worker.uid)
         if worker.uid in self._jobs:  # its logs are read on; what it installed may be several GB
             await _remove(self._root.pod(worker.uid).drop_virtual_environments)
-        del (
-            self._workers[worker.uid],
-            self._running[worker.uid],
-        )  # not before: who finds none removes the directory, which one thread does
+        # Not before: who finds none removes the directory, which one thread does.
+        del self._workers[worker.uid], self._running[worker.uid]
         if worker.uid not in self._jobs:
             await _remove(self._former.remover(worker.uid))
 
