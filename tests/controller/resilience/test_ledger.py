@@ -257,6 +257,16 @@ async def test_a_job_that_took_too_long_is_no_disruption_though_its_pods_are_del
     assert "Failed" in cluster.world.conditions
 
 
+async def test_what_volcano_takes_away_is_known_by_its_own_condition() -> None:
+    cluster = await started(maxRestarts=0)
+    evicted = {**EVICTED, "type": "Ready", "status": "False", "reason": "Evict", "message": "because of preempt"}
+    cluster.world.show_pod(cluster.pod(1, conditions=[evicted]))
+    cluster.crash(0, message=GLOO, at=7)
+    await cluster.fail()
+    assert cluster.ledger == [(0, "Disrupted", False)]
+    assert cluster.last["message"].endswith(": Evict: because of preempt")
+
+
 async def test_pods_deleted_by_a_suspension_tell_nothing_of_how_the_attempt_ends() -> None:
     cluster = await started(maxRestarts=1)
     cluster.world.show_pod(cluster.pod(0, deleted={"deletionTimestamp": "2026-01-01T00:00:05Z"}))

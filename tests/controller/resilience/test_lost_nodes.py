@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
-from support.failing_pods import pod
+from support.failing_pods import pod, show_counts
 from support.informers import Script, bookmark, event
+from support.stack import api_server, manager
+from support.training import apply_runtime, found, runtime, trainjob, until
 from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.container_failures import disruption_of
@@ -23,7 +26,7 @@ from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.event_handlers import plugin_index
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.resilience.lost_nodes import LostNodes
-from trainmaster.controller.resources import JOBSETS
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.plugins.resilience import Resilience
 from trainmaster.runtime.api.constants import RESILIENCE_ANNOTATION
 from trainmaster.runtime.api.resilience import ResiliencePolicy
@@ -213,3 +216,31 @@ async def test_nodes_are_watched_for_such_a_policy_only_and_never_by_a_manager_o
     assert [each["log_level"] for each in logs] == ["warning"] * warnings
     assert len(cluster.opened) == may_watch
     task.cancel()
+
+
+async def test_a_manager_removes_the_pods_of_a_job_from_a_lost_node(tmp_path: Path) -> None:
+    """On an API server, with the rights that it declares; nobody removes the finalizer of the pod here."""
+    async with api_server(tmp_path) as stack:
+        client = stack.client
+        await apply_runtime(client, runtime())
+        await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
+        await client.patch(NODES, None, "n", {"status": node("Unknown")["status"]}, subresource="status")
+        await client.create(TRAINJOBS, trainjob("demo", resiliencePolicy={"nodes": {"lostAfter": "5m"}}))
+        async with manager(stack.access):
+            jobset = await until(lambda: found(client, JOBSETS, "demo"))
+            await show_counts(client, "default", "demo", active=1)
+            made = pod(jobset_uid=jobset["metadata"]["uid"])
+            template = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+            labels = made["metadata"]["labels"] | template["metadata"]["labels"]
+            spec = {"nodeName": "n", "containers": [{"name": "node", "image": "none"}]}
+            kept = {"name": "p", "namespace": "default", "labels": labels, "finalizers": ["example.com/tracking"]}
+            await client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": spec})
+
+            async def removed() -> JsonObject | None:
+                found = await client.get(PODS, "default", "p")
+                return found if "deletionTimestamp" in found["metadata"] else None
+
+            left = await until(removed)
+        assert left["metadata"]["deletionGracePeriodSeconds"] == 0
+        assert left["status"]["phase"] == "Failed"
+        assert (disruption_of(left) or ())[0] == SILENT[0]

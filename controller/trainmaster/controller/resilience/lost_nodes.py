@@ -171,7 +171,7 @@ class LostNodes:
         return RequeueAfter(left) if left else DONE
 
     def _pods(self, node: str) -> Iterator[tuple[JsonObject, float]]:
-        """Return the pods of a node that are to go by themselves, and after how many seconds their policy gives it up."""
+        """Return the pods that occupy a node, each with the seconds after which its policy gives the node up."""
         for pod in self._listers.by_index("v1", "Pod", PODS_BY_NODE, node):
             metadata = pod["metadata"]
             has_ended = (pod.get("status") or {}).get("phase") in _ENDED
