@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.failing_pods import container_status, pod, terminated
 from support.objects import runtime_object, trainjob_object
+from support.series import series
 from support.world import World
 
 from trainmaster.controller.resilience.attempts import AttemptFacts
@@ -141,6 +142,17 @@ async def test_over_its_budget_the_job_fails_as_its_jobset_does_with_the_cause()
     assert not cluster.is_replaced
     assert cluster.ledger == [(0, "Failed", True), (1, "Failed", True)]
     assert cluster.job_status["restarts"] == 1
+
+
+async def test_what_is_charged_is_counted_by_node() -> None:
+    cluster = await started(maxRestarts=9)
+    for node in ("worse", "worse", "bad"):
+        cluster.crash(0, node=node)
+        await cluster.restart()
+    cluster.evict(7)
+    await cluster.restart(counts=False)
+    told = {each.labels["node"]: each.value for each in series("trainmaster_trainjob_node_failures_total")}
+    assert (told["worse"], told["bad"], "node-7" in told) == (2, 1, False)
 
 
 @pytest.mark.parametrize("budget", [0, 2])
