@@ -215,15 +215,11 @@ def test_a_policy_that_contradicts_the_runtime_is_refused(policy: JsonObject, fi
     assert validate_runtime(on, None).message == f"{FIELD}.{field}: Forbidden: the runtime has {place}, {stays}"
 
 
-LATER = "is checked, but has no effect in this version"
-
-
 @pytest.mark.parametrize(
     ("policy", "spec", "warning"),
     [
         ({"maxRestarts": 0}, {"failurePolicy": OWN}, "maxRestarts: has no effect: spec.template.spec.failurePolicy of"),
         ({"restartWindow": "1h"}, {}, "restartWindow: has no effect without maxRestarts"),
-        ({"nodes": {"lostAfter": "5m"}}, {}, f"nodes.lostAfter: {LATER}"),
     ],
 )
 def test_what_a_policy_will_not_do_is_a_warning(policy: JsonObject, spec: JsonObject, warning: str) -> None:

@@ -36,8 +36,9 @@ def top_job(
     percentage: int | None = None,
     remaining: int | None = None,
     trouble: str = "",
+    failures: Sequence[tuple[str, float]] = (),
 ) -> TopJob:
-    """A job; `age` and `ended` are in seconds before `NOW`, `trouble` is a cause."""
+    """A job; `age`, `ended` and those of failures are in seconds before `NOW`, `trouble` is a cause."""
     has_ended = state in {"Complete", "Succeeded", "Failed"}
     row = JobRow(
         kind=kind,
@@ -54,7 +55,8 @@ def top_job(
         ended=None if ended is None else ago(ended),
         progress=None if percentage is None and remaining is None else Progress(percentage, remaining, {"loss": "0.5"}),
     )
-    return TopJob(row, Trouble(trouble, f"because of {trouble}") if trouble else None, name)
+    told = Trouble(trouble, f"because of {trouble}") if trouble else None
+    return TopJob(row, told, name, failures=[(node, ago(seconds)) for node, seconds in failures])
 
 
 def node(

@@ -288,10 +288,11 @@ def last_run(container: JsonObject) -> int:
 def disruption_of(pod: JsonObject) -> tuple[str, str] | None:
     """Say why the cluster takes a pod away, and since when: preemption, eviction, a node that is gone; None: it stays.
 
-    The time is in RFC 3339; both may be empty.
+    The time is in RFC 3339; both may be empty. Volcano says it in the condition Ready.
     """
     for condition in (pod.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+        told = condition.get("type"), condition.get("status")
+        if told == ("DisruptionTarget", "True") or (*told, condition.get("reason")) == ("Ready", "False", "Evict"):
             why = ": ".join(each for each in (condition.get("reason"), condition.get("message")) if each)
             return why, str(condition.get("lastTransitionTime") or "")
     return None

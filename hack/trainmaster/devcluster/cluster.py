@@ -47,6 +47,7 @@ from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
 from trainmaster.devcluster.controllers.namespace import NamespaceController
+from trainmaster.devcluster.controllers.nodelifecycle import NodeLifecycleController
 from trainmaster.devcluster.controllers.pvcprotection import PvcProtectionController
 from trainmaster.devcluster.controllers.replicaset import ReplicaSetController
 from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
@@ -366,6 +367,7 @@ class Cluster:
                 "endpointslices": EndpointSliceController(api),
                 "scheduler": Scheduler(api),
                 "queues": QueueController(api),
+                "nodelifecycle": NodeLifecycleController(api, grace_period=self._settings.node_monitor_grace_period),
                 "tainteviction": TaintEvictionController(api),
                 "serviceaccounts": ServiceAccountController(api, root_ca=root_ca),
             }

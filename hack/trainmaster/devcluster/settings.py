@@ -29,13 +29,22 @@ class KubeletSettings:
     """How pods find each other and their volumes: in namespaces of their own (Linux), or by rewriting what they are
     told. By default the first where it works, else the second."""
 
+    nodes: int = 1
+    """Node objects, which share what the machine has. All their pods run side by side, by the one kubelet."""
+
     fake_gpus: int = 0
-    """GPUs that the node claims to have in place of real ones, to try out scheduling. Pods that ask for some are told
+    """GPUs that the nodes claim to have in place of real ones, to try out scheduling. Pods that ask for some are told
     their numbers, as they would be; programs that look for the devices find none."""
 
     entrypoints: Entrypoints = field(default_factory=dict)
     """Commands of containers that have none, by their image: images are never pulled."""
 
+
+FAILED_ANNOTATION: Final = "trainmaster.dev/failed"
+"""On a Node, whatever its value: the node fails as if its power went, and is back when the annotation is removed."""
+
+NODE_MONITOR_GRACE_PERIOD: Final = 50.0
+"""The default of kube-controller-manager."""
 
 RESERVED_DOMAIN: Final = ".invalid"
 """How names end of what never exists, by RFC 2606: registries of images, and storage classes. Of other names nothing is
@@ -78,5 +87,8 @@ class ClusterSettings:
 
     endpoint_lag: float = 0.0
     """Seconds by which connections to Services follow changes of their endpoints; for tests, see `proxy.resolver`."""
+
+    node_monitor_grace_period: float = NODE_MONITOR_GRACE_PERIOD
+    """Seconds after which a node that has failed counts as lost."""
 
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)

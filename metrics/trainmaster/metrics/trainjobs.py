@@ -4,8 +4,8 @@ Guarantees:
 - Only a manager that leads has series of them: replicas that stand by would count each job once more. So sums over all
   pods are right, at any time and after a failover.
 - Gauges follow the jobs one by one: a scrape adds up nothing and asks nobody.
-- K-16: the number of series is bounded, however many jobs, namespaces and runtimes there are. No label names a job or a
-  namespace: exemplars carry the job, in the format of OpenMetrics.
+- K-16: the number of series is bounded, however many jobs, namespaces, runtimes and nodes there are. No label names a
+  job or a namespace: exemplars carry the job, in the format of OpenMetrics.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ MOST_ACCELERATORS: Final = 8
 
 MOST_QUEUES: Final = 7
 """Likewise queues."""
+MOST_NODES: Final = 100
+"""Likewise nodes on which jobs have failed; the others have no series."""
 
 _EXEMPLAR_LIMIT: Final = 128
 """Characters of all names and values of an exemplar together, as OpenMetrics demands."""
@@ -88,12 +90,17 @@ SECONDS = Counter(
     "What the time of TrainJobs that have ended was spent on, from their creation; it is counted at their end",
     ("kind", "runtime", "queue"), registry=REGISTRY,
 )  # fmt: skip
+NODE_FAILURES = Counter(
+    "trainmaster_trainjob_node_failures_total",
+    "Failures that were charged to TrainJobs with a resilience policy, by the node of the pod that failed first",
+    ("node",), registry=REGISTRY,
+)  # fmt: skip
 
 _HISTOGRAMS: Final = {
     each: Children(each)
     for each in (TIME_TO_JOBSET, TIME_TO_RUNNING, TIME_TO_PROGRESS, TIME_TO_END, QUEUE_WAIT, SUSPENSION)
 }
-_COUNTERS: Final = {each: Children(each) for each in (RESTARTS, FAILURES, SECONDS)}
+_COUNTERS: Final = {each: Children(each) for each in (RESTARTS, FAILURES, SECONDS, NODE_FAILURES)}
 
 
 class BoundedValues:
@@ -153,6 +160,14 @@ def observe(histogram: Histogram, seconds: float, *labels: str, exemplar: dict[s
 def count(counter: Counter, *labels: str, exemplar: dict[str, str], by: int = 1) -> None:
     """Count something, with the job that it was."""
     _COUNTERS[counter][labels].inc(by, exemplar)
+
+
+_failed_nodes = BoundedValues(MOST_NODES)
+
+
+def count_node_failure(node: str, *, exemplar: dict[str, str]) -> None:
+    """Count a failure that began on a node."""
+    count(NODE_FAILURES, _failed_nodes.admit(node), exemplar=exemplar)
 
 
 def exemplar_of(trainjob: str, trace_id: str = "") -> dict[str, str]:

@@ -28,6 +28,7 @@ from trainmaster.runtime.listers import JobKey, Listers, Watch
 from trainmaster.runtime.resilience import (
     ANNOTATION_PATH,
     FIELD_PATH,
+    PODS_BY_NODE,
     BuiltPolicy,
     annotated_policy,
     built_policy,
@@ -47,6 +48,11 @@ def _no_jobs(_pod: JsonObject) -> Iterable[JobKey]:
     return ()  # `controller.resilience` hears of pods itself
 
 
+def _node_of(pod: JsonObject) -> Iterable[str]:
+    node = (pod.get("spec") or {}).get("nodeName")
+    return (node,) if node else ()
+
+
 class Resilience:
     """Builds what a resilience policy asks of Jobs and JobSet."""
 
@@ -55,7 +61,8 @@ class Resilience:
 
     def watch_extension(self) -> Iterable[Watch]:
         """The pods of jobs with a policy."""
-        return [Watch("v1", "Pod", "pods", label_selector=f"{RESILIENCE_LABEL}=true", jobs=_no_jobs, optional=True)]
+        labelled, indexes = f"{RESILIENCE_LABEL}=true", {PODS_BY_NODE: _node_of}
+        return [Watch("v1", "Pod", "pods", label_selector=labelled, jobs=_no_jobs, indexes=indexes, optional=True)]
 
     def validate(
         self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers

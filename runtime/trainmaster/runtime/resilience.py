@@ -34,6 +34,9 @@ ANNOTATION_PATH: Final = f"metadata.annotations[{RESILIENCE_POLICY_ANNOTATION}]"
 FIELD_PATH: Final = "spec.resiliencePolicy"
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
+PODS_BY_NODE: Final = "resilience-node"
+"""The index of the watched pods, by which the manager finds those of a lost node."""
+
 _LONGEST_ANNOTATION: Final = 32 * 1024
 _SHORTEST, _LONGEST = 1.0, 8760 * 3600.0
 """Seconds of a duration."""
@@ -107,8 +110,6 @@ def policy_problems(policy: ResiliencePolicy, path: str) -> Iterator[FieldError 
                 yield FieldError(f"{path}.exitCodes", "must be between 1 and 255: 0 is no failure", value=code)
         for code in sorted({*codes.fail} & {*codes.retry}):
             yield FieldError(f"{path}.exitCodes.retry", "is in fail as well: remove it from one of them", value=code)
-    if policy.nodes is not None and policy.nodes.lost_after:
-        yield FieldWarning(f"{path}.nodes.lostAfter", "is checked, but has no effect in this version")
     names = set[str]()
     for position, rule in enumerate(policy.logs or ()):
         if rule.name in names:

@@ -28,10 +28,12 @@ from trainmaster.controller.diagnosis.diagnosis import WORKERS
 from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager import controllers
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.resilience import monitor
+from trainmaster.controller.resilience.lost_nodes import LostNodes
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.devcluster.listener import free_port
 from trainmaster.metrics.trainjobs import TrainJobsMetrics
@@ -175,16 +177,20 @@ async def test_the_configuration_sets_the_number_of_workers(monkeypatch: pytest.
     monkeypatch.setattr(controllers, "Controller", Counted)
     concurrency = {"TrainJob.trainer.kubeflow.org": 3, "ClusterTrainingRuntime.trainer.kubeflow.org": 2}
     clock, framework = VirtualClock(), Framework(load_plugins())
+    caches = Caches(Script(clock), framework.watches(), clock=clock)
+    client = cast("KubeClient", None)
     controllers.make_controllers(
-        client=cast("KubeClient", None),
-        caches=Caches(Script(clock), framework.watches(), clock=clock),
+        client=client,
+        caches=caches,
         framework=framework,
         recorder=cast("EventRecorder", None),
         configuration=Configuration(controller=ControllerSection(group_kind_concurrency=concurrency)),
         clock=clock,
         observer=TrainJobObserver(TrainJobsMetrics(), clock=clock, trace_id=lambda _: ""),
+        lost_nodes=LostNodes(client, WorkQueue(clock=clock), caches.listers(), clock=clock),
     )
     assert workers == {
+        "lost_nodes": 1,
         "trainjob_controller": 3,
         "trainjob_diagnosis": WORKERS,
         "trainjob_monitor": monitor.WORKERS,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.failing_pods import SECOND, container_status, pod, terminated
 from support.objects import runtime_object, trainjob_object
+from support.series import series
 from support.world import World
 
 from trainmaster.controller.resilience.attempts import AttemptFacts
@@ -143,6 +144,17 @@ async def test_over_its_budget_the_job_fails_as_its_jobset_does_with_the_cause()
     assert cluster.job_status["restarts"] == 1
 
 
+async def test_what_is_charged_is_counted_by_node() -> None:
+    cluster = await started(maxRestarts=9)
+    for node in ("worse", "worse", "bad"):
+        cluster.crash(0, node=node)
+        await cluster.restart()
+    cluster.evict(7)
+    await cluster.restart(counts=False)
+    told = {each.labels["node"]: each.value for each in series("trainmaster_trainjob_node_failures_total")}
+    assert (told["worse"], told["bad"], "node-7" in told) == (2, 1, False)
+
+
 @pytest.mark.parametrize("budget", [0, 2])
 @pytest.mark.parametrize("first", ["evicted", "peer"])
 async def test_an_eviction_is_not_charged_though_peers_crash_of_it(budget: int, first: str) -> None:
@@ -255,6 +267,16 @@ async def test_a_job_that_took_too_long_is_no_disruption_though_its_pods_are_del
     await cluster.fail()
     assert cluster.ledger == [(0, "Unknown", True)]
     assert "Failed" in cluster.world.conditions
+
+
+async def test_what_volcano_takes_away_is_known_by_its_own_condition() -> None:
+    cluster = await started(maxRestarts=0)
+    evicted = {**EVICTED, "type": "Ready", "status": "False", "reason": "Evict", "message": "because of preempt"}
+    cluster.world.show_pod(cluster.pod(1, conditions=[evicted]))
+    cluster.crash(0, message=GLOO, at=7)
+    await cluster.fail()
+    assert cluster.ledger == [(0, "Disrupted", False)]
+    assert cluster.last["message"].endswith(": Evict: because of preempt")
 
 
 async def test_pods_deleted_by_a_suspension_tell_nothing_of_how_the_attempt_ends() -> None:

@@ -115,7 +115,7 @@ async def test_a_resilience_policy_is_judged_by_its_schema_and_its_sense(request
             403,
             f'{DENIED}spec.resiliencePolicy.gracePeriod: Invalid value: "0s": must be between',
         ),
-        ({"progress": {"within": "5m"}}, 201, "spec.resiliencePolicy.progress: is checked, but has no effect"),
+        ({"restartWindow": "5m"}, 201, "spec.resiliencePolicy.restartWindow: has no effect without maxRestarts"),
     ):
         obj = job("resilient")
         obj["spec"]["resiliencePolicy"] = policy

@@ -203,13 +203,13 @@ LATER = datetime(2026, 11, 20, 13, 0, tzinfo=UTC)
 
 
 def test_gpus_are_listed_only_where_they_are() -> None:
-    assert "nvidia.com/gpu" not in host_capacity(Path(), gpus=0)
-    assert host_capacity(Path(), gpus=2)["nvidia.com/gpu"] == "2"
+    assert "nvidia.com/gpu" not in host_capacity(Path(), gpus=0)[0]
+    assert host_capacity(Path(), gpus=2)[0]["nvidia.com/gpu"] == "2"
 
 
 def test_pods_may_ask_for_the_disk_that_their_files_are_on(tmp_path: Path) -> None:
     """As the launchers of MPIJobs do. The directory of the pods is made later than the node."""
-    told = host_capacity(tmp_path / "not" / "there" / "yet", gpus=0)["ephemeral-storage"]
+    told = host_capacity(tmp_path / "not" / "there" / "yet", gpus=0)[0]["ephemeral-storage"]
     assert Quantity.parse(told) == Quantity.parse(shutil.disk_usage(tmp_path).total // 1024 * 1024)
 
 

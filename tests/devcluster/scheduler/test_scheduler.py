@@ -146,3 +146,13 @@ async def test_a_pod_that_claims_devices_waits_and_is_told_why(cluster: Stepper)
     await create(cluster, "a", resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "four"}])
     text = "cannot allocate all claims: the embedded cluster has no devices; use a cluster with a driver for them"
     assert scheduling(cluster, "a")["message"] == f"0/1 nodes are available: {text}."
+
+
+async def test_pods_are_spread_to_where_most_is_left(cluster: Stepper) -> None:
+    await add_node(cluster, "server", {"cpu": "8", "memory": "16Gi", "pods": "5"})
+    for name, request in (("a", "4"), ("b", "1"), ("c", "2"), ("d", "0")):
+        await create(cluster, name, {"cpu": request})
+    assert [node_of(cluster, name) for name in "abcd"] == ["server", "laptop", "laptop", "server"]
+    for name in "efg":
+        await create(cluster, name, nodeSelector={"zone": "desk"} if name == "g" else {})
+    assert [node_of(cluster, name) for name in "efg"] == ["server", "server", "laptop"]

@@ -25,6 +25,8 @@ from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
 from trainmaster.controller.reconciling.trainjobs.status import only_counters
 from trainmaster.controller.resilience import monitor as monitoring
+from trainmaster.controller.resilience.lost_nodes import NAME as LOST_NODES
+from trainmaster.controller.resilience.lost_nodes import LostNodes
 from trainmaster.controller.resilience.monitor import JOB_INDEX, Monitor, job_of
 from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINJOBS
@@ -47,6 +49,7 @@ def make_controllers(
     configuration: Configuration,
     clock: Clock,
     observer: TrainJobObserver,
+    lost_nodes: LostNodes,
     planner: Executor | None = None,
     plugin_threads: PluginThreads | None = None,
     tracing: Tracing | None = None,
@@ -83,8 +86,9 @@ def make_controllers(
         recorder=recorder,
         clock=clock,
     )
-    resilience = Resilience(clock, caches.trainjobs.store, monitor)
+    resilience = Resilience(clock, caches.trainjobs.store, monitor, on_lost_after=lost_nodes.want)
     caches.add_pod_handler(resilience.attempts.on_pod_event)
+    caches.add_pod_handler(lost_nodes.on_pod_event)
     decider = TrainJobDecider(
         api_reader=client,
         trainjobs=caches.trainjobs.store,
@@ -149,6 +153,7 @@ def make_controllers(
             clock=clock,
             tracer=tracer("trainjob_controller", TRAINJOBS, caches.trainjobs.store),
         ),
+        Controller(LOST_NODES, lost_nodes.reconcile, lost_nodes.queue, workers=1, clock=clock),
     ]
     for resource in RUNTIMES.values():
         name = f"{resource.kind.lower()}_controller"

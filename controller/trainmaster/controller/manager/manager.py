@@ -109,6 +109,7 @@ class Manager:
     def _start_controllers(self, parts: Parts, stop: asyncio.Event) -> asyncio.Task[None]:
         """Start what waits for the caches and for the election, and ends when told to stop."""
         leading = [
+            parts.lost_nodes.run,
             *([parts.certificates.lead] if parts.certificates is not None else []),
             *([parts.history.lead] if parts.history is not None else []),
             *([parts.other_leaders.run] if parts.other_leaders is not None else []),

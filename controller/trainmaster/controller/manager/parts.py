@@ -33,6 +33,7 @@ from trainmaster.controller.kube.rest.http1.transport import HttpTransport
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.retry import TRIES
+from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.controllers import make_controllers
 from trainmaster.controller.manager.policy_rules import policy_rules
@@ -40,8 +41,11 @@ from trainmaster.controller.manager.training_operator import TrainingOperator
 from trainmaster.controller.operator_namespace import operator_namespace, pod_namespace
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.controller import Controller, require_unique_names
+from trainmaster.controller.resilience.lost_nodes import NAME as LOST_NODES
+from trainmaster.controller.resilience.lost_nodes import LostNodes
 from trainmaster.controller.statusserver.server import StatusServer
 from trainmaster.controller.webhooks import AdmissionHandlers, WebhookServer, Workers
+from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.metrics.trainjobs import TrainJobsMetrics
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.api.meta import duration_seconds
@@ -104,6 +108,7 @@ class Parts:
     caches: Caches
     jobs: TrainingOperator
     controllers: Sequence[Controller]
+    lost_nodes: LostNodes
     history: ManagerHistory | None
     certificates: CertificateController | None
     webhooks: WebhookServer | None
@@ -151,6 +156,13 @@ async def make_parts(setup: Setup, stack: AsyncExitStack) -> Parts:
         on_served=caches.do_without_own,
     )
     stack.callback(jobs.close)
+    lost_nodes = LostNodes(
+        client,
+        WorkQueue(clock=clock, metrics=WorkQueueMetrics(LOST_NODES)),
+        caches.listers(),
+        clock=clock,
+        may_watch=not configuration.watch_namespaces,
+    )
     trainjobs = make_controllers(
         client=client,
         caches=caches,
@@ -161,6 +173,7 @@ async def make_parts(setup: Setup, stack: AsyncExitStack) -> Parts:
         configuration=configuration,
         clock=clock,
         observer=_observer(setup, stack),
+        lost_nodes=lost_nodes,
         tracing=setup.tracing,
     )
     controllers = [*trainjobs, *jobs.controllers]
@@ -177,6 +190,7 @@ async def make_parts(setup: Setup, stack: AsyncExitStack) -> Parts:
         caches=caches,
         jobs=jobs,
         controllers=controllers,
+        lost_nodes=lost_nodes,
         history=_history(setup, caches, jobs, stack),
         certificates=certificates,
         webhooks=await _webhooks(setup, new_client, caches, certificates, stack),

@@ -18,7 +18,7 @@ from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR, Polic
 from trainmaster.controller.manager import caches, training_operator
 from trainmaster.controller.reconciling import rights, runtimes
 from trainmaster.controller.reconciling.trainjobs import observe
-from trainmaster.controller.resilience import log_reader
+from trainmaster.controller.resilience import log_reader, lost_nodes
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
 from trainmaster.controller.server import authentication
 from trainmaster.controller.statusserver import authorizer
@@ -62,6 +62,8 @@ def _policy_rules(
     yield from observe.POLICY_RULES
     yield from reading.policy_rules(watches)
     yield from log_reader.policy_rules(watches)
+    if not configuration.watch_namespaces:
+        yield from lost_nodes.policy_rules(watches)
     yield from runtimes.POLICY_RULES
     yield from recorder.policy_rules(namespace)
     election = configuration.leader_election

@@ -24,11 +24,20 @@ class Resilience:
         clock: The time.
         trainjobs: The cache of TrainJobs.
         monitor: Follows what they train.
+        on_lost_after: Called for each job whose policy has `nodes.lostAfter`.
     """
 
-    def __init__(self, clock: Clock, trainjobs: StoreReader, monitor: Monitor) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        trainjobs: StoreReader,
+        monitor: Monitor,
+        *,
+        on_lost_after: Callable[[], object] = lambda: None,
+    ) -> None:
         self._clock = clock
         self._monitor = monitor
+        self._on_lost_after = on_lost_after
         self.attempts = AttemptObserver(clock, trainjobs)
         """What pods told; events of them go there."""
 
@@ -42,6 +51,8 @@ class Resilience:
         built = built_policy(jobset)
         if built is None:
             return None
+        if built.policy.nodes is not None and built.policy.nodes.lost_after is not None:
+            self._on_lost_after()
         uid, status = jobset["metadata"]["uid"], jobset.get("status") or {}
         state = uid, status.get("restarts") or 0, is_true(stored_status(jobset)["conditions"], JOBSET_FAILED)
         now = self._clock.monotonic()

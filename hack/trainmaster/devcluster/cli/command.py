@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainmaster.devcluster.settings import PARTS, ClusterSettings, KubeletSettings
+from trainmaster.devcluster.settings import NODE_MONITOR_GRACE_PERIOD, PARTS, ClusterSettings, KubeletSettings
 from trainmaster.devcluster.state import HOME_VARIABLE, ClusterError, StateDirectory, default_directory
 
 _HIGHEST_PORT = 65535
@@ -133,6 +133,20 @@ def _add_up(actions: Any) -> None:
         metavar="N",
         help="claim to have N GPUs in place of real ones, to try out scheduling",
     )
+    up.add_argument(
+        "--nodes",
+        type=_nodes,
+        default=1,
+        metavar="N",
+        help="how many nodes share this machine, each with as much of it as the others",
+    )
+    up.add_argument(
+        "--node-monitor-grace-period",
+        type=_seconds,
+        default=NODE_MONITOR_GRACE_PERIOD,
+        metavar="SECONDS",
+        help="after how long a node that has failed counts as lost; default: %(default).0f",
+    )
     up.set_defaults(run=_up)
 
 
@@ -154,6 +168,12 @@ def _port(text: str) -> int:
 def _count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no number; use one from 0 up")
+    return int(text)
+
+
+def _nodes(text: str) -> int:
+    if not _count(text):
+        raise argparse.ArgumentTypeError("a cluster has at least one node")
     return int(text)
 
 
@@ -199,7 +219,9 @@ def _up(arguments: argparse.Namespace) -> int:
         manager_config=arguments.config,
         rbac=arguments.rbac,
         endpoint_lag=arguments.endpoint_lag,
+        node_monitor_grace_period=arguments.node_monitor_grace_period,
         kubelet=KubeletSettings(
+            nodes=arguments.nodes,
             networking=arguments.networking,
             fake_gpus=arguments.fake_gpus,
             entrypoints=dict(arguments.entrypoint),

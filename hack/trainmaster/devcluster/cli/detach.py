@@ -199,6 +199,8 @@ def _command(settings: ClusterSettings) -> list[str]:
     for image, words in settings.kubelet.entrypoints.items():
         command += ["--entrypoint", f"{image}={shlex.join(words)}"]
     command += ["--networking", settings.kubelet.networking, "--fake-gpus", str(settings.kubelet.fake_gpus)]
+    command += ["--nodes", str(settings.kubelet.nodes)]
+    command += ["--node-monitor-grace-period", str(settings.node_monitor_grace_period)]
     if settings.endpoint_lag:
         command += ["--endpoint-lag", str(settings.endpoint_lag)]
     return command

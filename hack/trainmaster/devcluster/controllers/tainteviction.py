@@ -3,7 +3,7 @@
 - A pod that tolerates a taint for some seconds goes when these are over; of several taints the shortest time counts.
 - A taint that is removed in time lets the pod stay.
 - The pod gets the condition DisruptionTarget and an event TaintManagerEviction, and is deleted.
-- No taints are given here by themselves: the node of the embedded cluster is always ready.
+- The taints of nodes that are not ready are given by the node lifecycle controller.
 """
 
 from __future__ import annotations

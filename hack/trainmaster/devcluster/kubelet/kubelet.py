@@ -1,16 +1,18 @@
-"""The kubelet: watches the pods that are bound to its node and runs each of them; keeps the Node object Ready.
+"""The kubelet: watches the pods that are bound to its nodes and runs each of them; keeps the Node objects Ready.
 
 Guarantees:
 - A pod is run by one worker at a time, found by its uid: a pod that replaces another of its name is a different pod.
 - A failing pod, also one that trips over a mistake in this code, affects no other pod.
 - When `run` ends, for whatever reason, all processes of all pods have ended.
 - What a deleted pod left on disk is removed, also if it was deleted while the kubelet was not running.
+- Of a node that fails nothing runs any more, and nothing is told, until it is back: then it is as after a restart.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -39,18 +41,21 @@ from trainmaster.devcluster.kubelet.pod_worker import FIELD_MANAGER, Dependencie
 from trainmaster.devcluster.kubelet.supervisor_client import Report, SupervisorClient
 from trainmaster.devcluster.kubelet.virtual_environment import BaseEnvironment
 from trainmaster.devcluster.kubelet.volumes import claim_directory, provisioning_problem
-from trainmaster.devcluster.settings import KubeletSettings
+from trainmaster.devcluster.settings import FAILED_ANNOTATION, KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
 
 _log = logging.getLogger(__name__)
 
 _RETRY_DELAY = 1.0
 _HEARTBEAT_INTERVAL = 60.0
-"""Seconds between checks that the Node object exists and says Ready."""
+"""Seconds between checks that the Node objects exist and say Ready."""
 
 
 class Kubelet:
-    """The node agent. `logs` reads the logs of its pods; without `tokens` no pod gets a token of its account."""
+    """The node agent of the node `node_name`, and of others that are called like it but for a number.
+
+    `logs` reads the logs of its pods; without `tokens` no pod gets a token of its account.
+    """
 
     def __init__(
         self,
@@ -70,8 +75,12 @@ class Kubelet:
         self._node_name = node_name
         self._root = RootDirectory(root_dir)
         self.gpus = find_gpus(self._settings.fake_gpus)
-        capacity = host_capacity(root_dir, gpus=len(self.gpus.ids))
-        self._node = node_object(node_name, capacity=capacity)
+        names = [node_name, *(f"{node_name}-{number}" for number in range(2, self._settings.nodes + 1))]
+        shares = host_capacity(root_dir, gpus=len(self.gpus.ids), nodes=len(names))
+        capacity = dict(zip(names, shares, strict=True))
+        self._nodes = {name: node_object(name, capacity=share) for name, share in capacity.items()}
+        self._failed: set[str] = set()
+        """Nodes that have failed, also those whose Node has been deleted since."""
         self._supervisor = SupervisorClient(on_report=self._report, clock=clock)
         self._events = EventBroadcaster(api, FIELD_MANAGER)
         self._volumes = EventBroadcaster(api, "persistentvolume-controller")
@@ -94,6 +103,8 @@ class Kubelet:
         )
         self._service_names = ServiceNames(api, self._dependencies.hosts, cluster=self.cluster)
         self._workers: dict[str, PodWorker] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        """The tasks of the workers."""
         self._jobs: dict[str, str] = {}
         """The job of each pod on this node, by uid."""
         self._former = FormerPods(api, self._root)
@@ -119,7 +130,8 @@ class Kubelet:
                 tasks.create_task(self._supervisor.run(), name="kubelet-supervisor")
                 tasks.create_task(self._events.run(), name="kubelet-events")
                 tasks.create_task(self._volumes.run(), name="kubelet-volume-events")
-                tasks.create_task(self._keep_node(), name="kubelet-node")
+                tasks.create_task(self._follow(NODES, self._on_node, tasks), name="kubelet-nodes")
+                tasks.create_task(self._keep_nodes(), name="kubelet-node")
                 tasks.create_task(self._service_names.run(), name="kubelet-service-names")
                 tasks.create_task(self._follow(PERSISTENT_VOLUME_CLAIMS, self._on_claim, tasks), name="kubelet-claims")
                 tasks.create_task(self._follow(PODS, self._on_pod, tasks), name="kubelet-pods")
@@ -132,7 +144,7 @@ class Kubelet:
     def locate(self, namespace: str, name: str, address: Address) -> Address:
         """Tell where a pod of this node really listens that says it listens at an address."""
         pod = self._lookup(PODS, namespace, name)
-        if pod is None or pod["spec"].get("nodeName") != self._node_name:
+        if pod is None or pod["spec"].get("nodeName") not in self._nodes:
             return address
         dependencies = self._dependencies
         port = address.port
@@ -179,9 +191,30 @@ class Kubelet:
                     raise
             await asyncio.sleep(_RETRY_DELAY)
 
+    def _on_node(self, event: WatchEvent, tasks: asyncio.TaskGroup) -> None:
+        """Have a node fail, or come back."""
+        metadata = event.object["metadata"] if event.object else {}
+        name = metadata.get("name")
+        if name not in self._nodes:
+            return
+        if event.type == "DELETED":
+            tasks.create_task(self._sync_node(name))
+        elif FAILED_ANNOTATION in (metadata.get("annotations") or ()):
+            self._failed.add(name)
+            for uid, worker in list(self._workers.items()):
+                if worker.node == name:
+                    worker.lose_power()
+                    self._running.pop(uid).cancel()
+                    del self._workers[uid]
+        elif name in self._failed:
+            self._failed.discard(name)
+            tasks.create_task(self._sync_node(name))
+            for record in self._api.list(PODS)[0]:
+                self._on_pod(WatchEvent("ADDED", record.object, record.revision), tasks)
+
     def _on_pod(self, event: WatchEvent, tasks: asyncio.TaskGroup) -> None:
         pod = event.object
-        if pod is None or pod["spec"].get("nodeName") != self._node_name:
+        if pod is None or pod["spec"].get("nodeName") not in self._nodes:
             return
         uid = pod["metadata"]["uid"]
         if event.type == "DELETED":
@@ -192,9 +225,9 @@ class Kubelet:
         self._former.observe(pod)
         if worker := self._workers.get(uid):
             worker.update(pod)
-        elif _has_work(pod):
+        elif pod["spec"]["nodeName"] not in self._failed and _has_work(pod):
             self._workers[uid] = worker = PodWorker(pod, self._dependencies)
-            tasks.create_task(self._run(worker), name=f"pod-{pod['metadata']['name']}")
+            self._running[uid] = tasks.create_task(self._run(worker), name=f"pod-{pod['metadata']['name']}")
 
     async def _run(self, worker: PodWorker) -> None:
         while not worker.is_done:  # its deletion may be asked for while files are removed
@@ -207,7 +240,8 @@ class Kubelet:
             self._dependencies.hosts.forget(worker.uid)
             if worker.uid in self._jobs:  # its logs are read on; what it installed may be several GB
                 await _remove(self._root.pod(worker.uid).drop_virtual_environments)
-        del self._workers[worker.uid]  # not before: who finds none removes the directory, which one thread does
+        # Not before: who finds none removes the directory, which one thread does.
+        del self._workers[worker.uid], self._running[worker.uid]
         if worker.uid not in self._jobs:
             await _remove(self._former.remover(worker.uid))
 
@@ -264,26 +298,32 @@ class Kubelet:
                 return
             await asyncio.sleep(_RETRY_DELAY)
 
-    async def _keep_node(self) -> None:
-        """Register the node, and again if somebody deletes it."""
+    async def _keep_nodes(self) -> None:
+        """Register the nodes, and again if somebody deletes them; those that are no more are removed."""
+        for record in self._api.list(NODES)[0]:
+            name = record.object["metadata"]["name"]
+            if name not in self._nodes and re.fullmatch(rf"{re.escape(self._node_name)}-\d+", name):
+                await self._api.delete(NODES, None, name)
         while True:
-            done = await self._sync_node()
+            done = [await self._sync_node(name) for name in self._nodes]
             self._former.remove_orphans()
-            await asyncio.sleep(_HEARTBEAT_INTERVAL if done else _RETRY_DELAY)
+            await asyncio.sleep(_HEARTBEAT_INTERVAL if all(done) else _RETRY_DELAY)
 
-    async def _sync_node(self) -> bool:
-        """Bring the Node up to date; False: the API cannot take it now."""
-        live = self._dependencies.lookup(NODES, "", self._node_name)
+    async def _sync_node(self, name: str) -> bool:
+        """Bring a Node up to date; False: the API cannot take it now."""
+        if name in self._failed:
+            return True
+        wanted, live = self._nodes[name], self._dependencies.lookup(NODES, "", name)
         if live is None:
             try:
-                live = await self._api.create(NODES, self._node, options=WriteOptions(field_manager=FIELD_MANAGER))
+                live = await self._api.create(NODES, wanted, options=WriteOptions(field_manager=FIELD_MANAGER))
             except StatusError as error:
                 if error.code < 500:  # of a full disk the store tells, once
                     _log.warning("the node cannot be registered; trying again: %s", error)
                 return False
-        if is_ready(live, wanted=self._node):
+        if is_ready(live, wanted=wanted):
             return True
-        return await self._update(NODES, with_readiness(live, wanted=self._node, now=self._clock()))
+        return await self._update(NODES, with_readiness(live, wanted=wanted, now=self._clock()))
 
     async def _update(self, resource: GroupResource, obj: JsonObject) -> bool:
         """Write a status; whoever was faster causes another look at the object anyway.

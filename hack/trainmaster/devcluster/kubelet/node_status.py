@@ -1,4 +1,4 @@
-"""The Node object: one machine with the capacity of the host, kept Ready as long as the kubelet runs."""
+"""The Node objects: they share the capacity of the host, and are kept Ready as long as the kubelet runs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,20 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-def host_capacity(root: Path, *, gpus: int) -> dict[str, str]:
-    """Measure what the host has for pods, whose files are below `root`. A GPU is listed only where there is one."""
+def host_capacity(root: Path, *, gpus: int, nodes: int = 1) -> list[dict[str, str]]:
+    """Measure what the host has for pods, whose files are below `root`, and share it out among so many nodes.
+
+    A GPU is listed only where there is one.
+    """
     cpus = len(os.sched_getaffinity(0)) if sys.platform.startswith("linux") else os.cpu_count() or 1
-    capacity = {"cpu": str(cpus), "memory": f"{_memory() // 1024}Ki", "pods": str(_MAX_PODS)}
-    capacity["ephemeral-storage"] = f"{_disk_of(root) // 1024}Ki"
-    if gpus:
-        capacity[GPU_RESOURCE] = str(gpus)
+    equal = {"cpu": f"{1000 * cpus // nodes}m", "memory": f"{_memory() // 1024 // nodes}Ki", "pods": str(_MAX_PODS)}
+    equal["ephemeral-storage"] = f"{_disk_of(root) // 1024 // nodes}Ki"
+    shares = [
+        {**equal, GPU_RESOURCE: str(own)} if (own := len(range(number, gpus, nodes))) else equal
+        for number in range(nodes)
+    ]
     # As the API keeps it: what is compared with the live Node must not differ by its notation.
-    return {resource: canonical(amount) for resource, amount in capacity.items()}
+    return [{resource: canonical(amount) for resource, amount in share.items()} for share in shares]
 
 
 def node_object(name: str, *, capacity: dict[str, str]) -> JsonObject:

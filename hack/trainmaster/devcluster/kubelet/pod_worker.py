@@ -88,7 +88,9 @@ class Dependencies:
     cluster: str
     """Tells addresses of this cluster from those of others on this machine."""
 
-    capacity: dict[str, str]
+    capacity: dict[str, dict[str, str]]
+    """By name of the node."""
+
     server_url: str
     clock: Callable[[], datetime]
     tokens: ServiceAccountTokens | None
@@ -129,7 +131,9 @@ class PodWorker:
         self._containers: dict[str, JsonObject] = {
             entry["name"]: entry for entry in (*(spec.get("initContainers") or ()), *spec["containers"])
         }
-        self._pod_info = PodInfo(pod=pod, pod_ip=dependencies.pod_ip(pod), capacity=dependencies.capacity)
+        self.node: str = spec["nodeName"]
+        capacity = dependencies.capacity[self.node]
+        self._pod_info = PodInfo(pod=pod, pod_ip=dependencies.pod_ip(pod), capacity=capacity)
         self._files = dependencies.root.pod(self.uid)
         self._images = ImageManager(backoff=dependencies.settings.restart_backoff, clock=dependencies.clock)
         self._events = PodEvents(pod, dependencies.events)
@@ -172,6 +176,13 @@ class PodWorker:
             grace = pod["metadata"].get("deletionGracePeriodSeconds")
             self._lifecycle.delete(grace=30 if grace is None else grace, now=self._dependencies.clock())
             self._wake.set()
+
+    def lose_power(self) -> None:
+        """End all processes at once; the caller cancels `run`, so that nobody hears of it."""
+        for name, container in self._lifecycle.containers.items():
+            if container.active:
+                self._dependencies.supervisor.kill(self._identity(name))
+                self._dependencies.devices.release(self._identity(name))
 
     def removed(self) -> None:
         """The pod is no longer in the API: end its processes without grace."""

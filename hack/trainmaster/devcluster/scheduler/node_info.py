@@ -103,28 +103,41 @@ class Snapshot:
         self._ports = {name: set[HostPort]().union(*info.ports.values()) for name, info in infos.items()}
 
     def schedule(self, pod: JsonObject) -> ScheduleResult:
-        """Find the first node that the pod fits on."""
+        """Find the node with the most left of those that the pod fits on."""
         requests = pod_requests(pod["spec"])
         if problem := claims_problem(self._api, pod):
             return ScheduleResult(pod, None, message=pre_filter_error(problem, len(self._nodes)))
         exceeded = [name for name, left in sorted(self._limit.items()) if requests.get(name, _ZERO) > left]
         if exceeded:
             return ScheduleResult(pod, None, message=pre_filter_error(_over_quota(exceeded), len(self._nodes)))
-        reasons = []
+        reasons, feasible = [], []
         for node in self._nodes:
             name = node["metadata"]["name"]
             found = filter_node(pod, requests, node, self._requested[name], self._pods[name], ports=self._ports[name])
-            if not found:
-                self._pods[name] += 1
-                self._ports[name] |= host_ports(pod)
-                for resource in self._limit.keys() & requests.keys():
-                    self._limit[resource] = self._limit[resource] - requests[resource]
-                for resource, quantity in requests.items():
-                    self._requested[name][resource] = self._requested[name].get(resource, _ZERO) + quantity
-                return ScheduleResult(pod, name)
             reasons.append(found)
+            if not found:
+                feasible.append(node)
+        if feasible:
+            name = max(feasible, key=lambda node: self._score(node, requests))["metadata"]["name"]
+            self._pods[name] += 1
+            self._ports[name] |= host_ports(pod)
+            for resource in self._limit.keys() & requests.keys():
+                self._limit[resource] = self._limit[resource] - requests[resource]
+            for resource, quantity in requests.items():
+                self._requested[name][resource] = self._requested[name].get(resource, _ZERO) + quantity
+            return ScheduleResult(pod, name)
         message = fit_error(reasons, len(self._nodes)) + explain_insufficiency(requests, reasons, self._nodes)
         return ScheduleResult(pod, None, message=message)
+
+    def _score(self, node: JsonObject, requests: Resources) -> tuple[int, int]:
+        """Rate a node as LeastAllocated does, by what would be free of CPU and memory; then by the number of pods."""
+        name, allocatable = node["metadata"]["name"], node.get("status", {}).get("allocatable") or {}
+        free = 0
+        for resource in ("cpu", "memory"):
+            if total := Quantity.parse(allocatable.get(resource, "0")).nano:
+                used = self._requested[name].get(resource, _ZERO) + requests.get(resource, _ZERO)
+                free += 100 * (total - used.nano) // total
+        return free, -self._pods[name]
 
     def insufficient(self, wanted: Resources) -> list[str]:
         """Return the resources of which all nodes together have too little left."""

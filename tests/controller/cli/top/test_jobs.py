@@ -160,12 +160,13 @@ class Cluster:
     def pods_of(self, job: Job) -> list[JsonObject]:
         return self.pods.get(job.name, [])
 
-    def put(self, name: str, condition: str = "", *, ended: float = 60) -> None:
+    def put(self, name: str, condition: str = "", *, ended: float = 60, attempts: Any = ()) -> None:
         conditions = [{"type": condition, "status": "True", "reason": "OddReason", "message": "an odd story",
                        "lastTransitionTime": ago(ended)}]  # fmt: skip
         metadata = {"name": name, "namespace": "team", "uid": name, "creationTimestamp": ago(3600)}
         obj = {"apiVersion": TRAINJOBS.api_version, "kind": "TrainJob", "metadata": metadata, "spec": {}}
-        self.jobs.put({**obj, "status": {"conditions": conditions if condition else []}})
+        status = {"conditions": conditions if condition else [], "resilience": {"attempts": attempts}}
+        self.jobs.put({**obj, "status": status})
         self.table.mark(TRAINJOBS, f"team/{name}")
 
     @property
@@ -180,8 +181,10 @@ class Cluster:
 async def test_rows_follow_their_jobs() -> None:
     cluster = Cluster()
     cluster.put("done", "Complete")
-    cluster.put("failed", "Failed")
+    charged = {"charged": True, "node": "gpu-1", "endedAt": ago(9)}
+    cluster.put("failed", "Failed", attempts=[charged, {**charged, "charged": False}, {"charged": True}])
     await cluster.table.bring_up_to_date(NOW)
+    assert cluster.rows["failed"].failures == [("gpu-1", ago(9))]
     assert {name: job.row.state for name, job in cluster.rows.items()} == {"done": "Complete", "failed": "Failed"}
     assert cluster.explained == ["failed"]
     assert cluster.table.is_up_to_date

@@ -98,6 +98,16 @@ def test_what_is_not_there_or_not_known_is_said() -> None:
     assert "manager  kubeflow-system/manager-1   not ready: CrashLoopBackOff   2 restarts" in rows
 
 
+def test_nodes_on_which_several_jobs_failed_in_a_day_are_named() -> None:
+    day = 24 * 3600
+    jobs = [top_job("a", failures=[("bad", 1), ("bad", 2), ("old", 1)]), top_job("b", failures=[("bad", day - 1)])]
+    jobs.append(top_job("c", failures=[("old", day + 1), ("once", 1)]))
+    assert "failing  jobs that failed on one node in a day: bad 2" in view(snapshot(*jobs))
+    assert not any(row.startswith("failing") for row in view(snapshot(*jobs[1:])))
+    every = [top_job(name, failures=[(f"n{number}", 1) for number in range(7)]) for name in "ab"]
+    assert any(row.endswith("n3 2, n4 2, and 2 more") for row in view(snapshot(*every)))
+
+
 def test_what_servers_say_takes_a_row() -> None:
     odd = "first\nsecond\x1b[2J\u2028third"
     rows = view(

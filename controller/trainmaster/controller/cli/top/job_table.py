@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
@@ -51,6 +51,9 @@ class TopJob:
     trouble: Trouble | None
     argument: str
     """What to write after a command to mean it, beside the namespace."""
+
+    failures: Sequence[tuple[str, str]] = ()
+    """The nodes on which it failed, as far as that was charged, each with the time."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -142,6 +145,12 @@ def _by_attention(job: TopJob, now: datetime) -> tuple[object, ...]:
     return rank, _moment(job.row.created), *job.key
 
 
+def _failures(obj: JsonObject) -> Iterator[tuple[str, str]]:
+    for each in ((obj.get("status") or {}).get("resilience") or {}).get("attempts") or ():
+        if each.get("charged") and each.get("node"):
+            yield each["node"], each.get("endedAt") or ""
+
+
 def _moment(text: str) -> float:
     return datetime.fromisoformat(text).astimezone(UTC).timestamp()
 
@@ -222,7 +231,7 @@ class JobTable:
         row = job_row(job, self._pods_of(job), self._jobset(job, name), now)
         wants_explanation = may_be_troubled(job, row)
         trouble = before.trouble if before is not None and wants_explanation else None
-        self._rows[key] = TopJob(row, trouble, job.argument)
+        self._rows[key] = TopJob(row, trouble, job.argument, failures=list(_failures(obj)))
         if wants_explanation:
             self._unexplained[key] = None
 

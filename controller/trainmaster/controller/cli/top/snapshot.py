@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from trainmaster.controller.cli.follow.summary import clock
@@ -22,6 +22,7 @@ from trainmaster.runtime.quantity import Quantity
 JOB_HEADER: Final = ("NAMESPACE", "KIND", "NAME", "STATE", "NODES", "PROGRESS", "LEFT", "RESTARTS", "AGE", "CAUSE")
 
 _MANAGERS: Final = 3
+_FAILING_NODES: Final = 5
 _GIBI: Final = 1 << 30
 _NANO: Final = 10**9
 
@@ -62,6 +63,7 @@ def to_json(snapshot: Snapshot, jobs: Sequence[TopJob]) -> JsonObject:
         "namespace": snapshot.namespace,
         "jobs": [_job(job, snapshot.now) for job in jobs],
         "nodes": None if snapshot.nodes is None else [_node(node) for node in snapshot.nodes],
+        "failingNodes": failing_nodes(snapshot),
         "managers": None if snapshot.managers is None else [_manager(each) for each in snapshot.managers.replicas],
         "managersNote": "" if snapshot.managers is None else snapshot.managers.note,
         "unread": list(snapshot.unread),
@@ -145,7 +147,20 @@ def head_lines(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
     for line, is_well in _manager_lines(snapshot):
         yield f"manager  {line}", is_well
     yield f"nodes    {_node_line(snapshot)}", True
+    if failing := failing_nodes(snapshot):
+        listed = ", ".join(f"{node} {jobs}" for node, jobs in list(failing.items())[:_FAILING_NODES])
+        more = f", and {len(failing) - _FAILING_NODES} more" if len(failing) > _FAILING_NODES else ""
+        yield f"failing  jobs that failed on one node in a day: {listed}{more}", False
     yield from ((f"not read: {one_line(line)}", False) for line in snapshot.unread)
+
+
+def failing_nodes(snapshot: Snapshot) -> dict[str, int]:
+    """Count the jobs that have failed on each node in the last day, if these are several; the worst node first."""
+    since = time_text(snapshot.now - timedelta(days=1))
+    counts = Counter(
+        node for job in snapshot.jobs for node in dict.fromkeys(node for node, at in job.failures if at > since)
+    )
+    return {node: jobs for node, jobs in counts.most_common() if jobs > 1}
 
 
 def job_cells(job: TopJob, snapshot: Snapshot) -> tuple[str, ...]:

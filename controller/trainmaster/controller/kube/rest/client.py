@@ -151,16 +151,19 @@ class KubeClient(RestClient):
         uid: str | None = None,
         resource_version: str | None = None,
         foreground: bool = False,
+        grace_seconds: int | None = None,
     ) -> JsonObject:
         """Delete an object, if it is still the one of that UID and resource version; returns it or a `Status`.
 
-        In the foreground it stays until all that it owns is gone.
+        In the foreground it stays until all that it owns is gone. A pod has its own grace period unless one is given.
         """
         preconditions = _params(uid=uid, resourceVersion=resource_version)
         policy = "Foreground" if foreground else "Background"
         body: JsonObject = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy}
         if preconditions:
             body["preconditions"] = preconditions
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
         path = resource.path(namespace, name)
         return await self._object(Request("DELETE", path, body=orjson.dumps(body), repeatable=uid is not None))
 

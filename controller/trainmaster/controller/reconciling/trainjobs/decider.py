@@ -59,6 +59,7 @@ from trainmaster.controller.reconciling.trainjobs.status import finished, next_s
 from trainmaster.controller.reconciling.write_backoff import digest
 from trainmaster.controller.reconciling.writes import GroupVersionKind, JobEvent
 from trainmaster.controller.resilience.resilience import Resilience
+from trainmaster.metrics.trainjobs import count_node_failure, exemplar_of
 from trainmaster.runtime.api import TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
 from trainmaster.runtime.framework import Framework, PluginFailed
@@ -235,10 +236,13 @@ class TrainJobDecider:
         set_condition(conditions, problem.condition(), now=time_text(self._clock.now()))
         return {**old, "conditions": conditions}
 
-    def on_written(self, key: str, decided: Plan, status: JsonObject | None) -> None:  # noqa: ARG002 - the status says it all
+    def on_written(self, key: str, decided: Plan, status: JsonObject | None) -> None:
         """Take note of what the status tells from now on."""
         if status is None:
             return
+        for attempt in decided.verdict.news if decided.verdict is not None else ():
+            if attempt["charged"] and "node" in attempt:
+                count_node_failure(attempt["node"], exemplar=exemplar_of(key))
         self._diagnosis.on_status_written(key, status)
         if finished(status.get("conditions") or []):
             self.forget_plan(key)

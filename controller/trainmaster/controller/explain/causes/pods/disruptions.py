@@ -28,6 +28,7 @@ DISRUPTION_REASONS: Final = {
     "Evicted": Cause.EVICTED,
     "DeletionByTaintManager": Cause.NODE_LOST,
     "DeletionByPodGC": Cause.NODE_LOST,
+    "DeletionByTrainmaster": Cause.NODE_LOST,
     "NodeLost": Cause.NODE_LOST,
     "NodeShutdown": Cause.NODE_LOST,
     "Terminated": Cause.NODE_LOST,

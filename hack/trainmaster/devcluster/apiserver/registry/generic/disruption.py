@@ -22,27 +22,43 @@ class Disruption:
 
 
 async def disrupt(
-    api: Api, pod: JsonObject, disruption: Disruption, *, write: WriteOptions, delete: DeleteOptions | None = None
+    api: Api,
+    pod: JsonObject,
+    disruption: Disruption | None,
+    *,
+    write: WriteOptions,
+    delete: DeleteOptions | None = None,
+    fails: bool = False,
 ) -> None:
     """Mark a pod, and delete it in its own time; of one that is being deleted nothing is said any more.
+
+    Args:
+        api: The API.
+        pod: The pod.
+        disruption: Why it is taken away; None: it was before.
+        write: How it is marked.
+        delete: How it is deleted.
+        fails: Whether it has ended with that, since nobody will say so; then it is marked in any case.
 
     Raises:
         StatusError: The API refuses it, for instance because the pod is gone.
     """
     metadata = pod["metadata"]
-    if "deletionTimestamp" not in metadata:
-        status = pod.get("status") or {}
-        condition = {
-            "type": DISRUPTION_TARGET,
-            "status": "True",
-            "reason": disruption.reason,
-            "message": disruption.message,
-            "lastProbeTime": None,
-            "lastTransitionTime": timestamp(api.clock()),
-        }
-        others = [each for each in status.get("conditions") or () if each["type"] != DISRUPTION_TARGET]
-        await api.update(
-            PODS, {**pod, "status": {**status, "conditions": [*others, condition]}}, subresource="status", options=write
-        )
+    if fails or "deletionTimestamp" not in metadata:
+        status = {**(pod.get("status") or {})}
+        if disruption is not None:
+            condition = {
+                "type": DISRUPTION_TARGET,
+                "status": "True",
+                "reason": disruption.reason,
+                "message": disruption.message,
+                "lastProbeTime": None,
+                "lastTransitionTime": timestamp(api.clock()),
+            }
+            others = [each for each in status.get("conditions") or () if each["type"] != DISRUPTION_TARGET]
+            status["conditions"] = [*others, condition]
+        if fails and status.get("phase") not in {"Succeeded", "Failed"}:
+            status["phase"] = "Failed"
+        await api.update(PODS, {**pod, "status": status}, subresource="status", options=write)
     options = replace(delete or DeleteOptions(), uid=metadata["uid"])
     await api.delete(PODS, metadata["namespace"], metadata["name"], options=options)
