@@ -66,6 +66,11 @@ _JOB_CODES: Final = ("200", "201", "401", "403", "404", "409", "429", "500", "50
 
 LABELS: Final = (
     Label(
+        "trainmaster_trainjob_node", "node",
+        f"The name of a node, for the first {trainjobs.MOST_NODES}; others have no series",
+        most=trainjobs.MOST_NODES,
+    ),
+    Label(
         "trainmaster_trainjob", "runtime",
         f"The name of the runtime, for the first {trainjobs.MOST_RUNTIMES} of which something was built since the "
         f"manager started; `{trainjobs.OTHER}` for all others, and for jobs of which nothing was built. A "

@@ -61,7 +61,7 @@ async def survived(mine: Team, name: str) -> JsonObject:
     await mine.condition(name, "Complete")
     [attempt] = (await mine.client.get(TRAINJOBS, mine.name, name))["status"]["resilience"]["attempts"]
     assert attempt["node"] not in await nodes_of(mine, name)
-    return attempt
+    return dict(attempt)
 
 
 async def change(mine: Team, node: str, change: JsonObject) -> None:

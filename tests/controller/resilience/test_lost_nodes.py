@@ -25,6 +25,7 @@ from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.event_handlers import plugin_index
 from trainmaster.controller.reconciling.listers import StoreListers
+from trainmaster.controller.reconciling.outcomes import until_due
 from trainmaster.controller.resilience.lost_nodes import LostNodes
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.plugins.resilience import Resilience
@@ -76,7 +77,7 @@ class Cluster(Script):
     async def running(self) -> AsyncIterator[None]:
         """Run a manager, whose caches are filled."""
         self.show()
-        controller = Controller("lost_nodes", self.lost_nodes.reconcile, self.queue, clock=self.clock)
+        controller = Controller("lost_nodes", until_due(self.lost_nodes.reconcile), self.queue, clock=self.clock)
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(each) for each in (self.lost_nodes.run(), controller.run())]
             self.lost_nodes.want()
@@ -243,4 +244,6 @@ async def test_a_manager_removes_the_pods_of_a_job_from_a_lost_node(tmp_path: Pa
             left = await until(removed)
         assert left["metadata"]["deletionGracePeriodSeconds"] == 0
         assert left["status"]["phase"] == "Failed"
-        assert (disruption_of(left) or ())[0] == SILENT[0]
+        told = disruption_of(left)
+        assert told is not None
+        assert told[0] == SILENT[0]

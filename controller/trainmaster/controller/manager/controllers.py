@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, WorkQue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.controller import Controller, ReconcileTracer
-from trainmaster.controller.reconciling.outcomes import DONE, Outcome, Reconcile, RequeueAfter
+from trainmaster.controller.reconciling.outcomes import until_due
 from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
@@ -134,15 +134,13 @@ def make_controllers(
     controllers = [
         Controller(
             "trainjob_diagnosis",
-            _until_due(diagnosis.read),
+            until_due(diagnosis.read),
             diagnosis_queue,
             workers=WORKERS,
             on_start=diagnosis.on_start,
             clock=clock,
         ),
-        Controller(
-            "trainjob_monitor", _until_due(monitor.look), monitor_queue, workers=monitoring.WORKERS, clock=clock
-        ),
+        Controller("trainjob_monitor", until_due(monitor.look), monitor_queue, workers=monitoring.WORKERS, clock=clock),
         Controller(
             "trainjob_controller",
             trainjobs.reconcile,
@@ -153,7 +151,7 @@ def make_controllers(
             clock=clock,
             tracer=tracer("trainjob_controller", TRAINJOBS, caches.trainjobs.store),
         ),
-        Controller(LOST_NODES, lost_nodes.reconcile, lost_nodes.queue, workers=1, clock=clock),
+        Controller(LOST_NODES, until_due(lost_nodes.reconcile), lost_nodes.queue, workers=1, clock=clock),
     ]
     for resource in RUNTIMES.values():
         name = f"{resource.kind.lower()}_controller"
@@ -172,13 +170,3 @@ def make_controllers(
             )
         )
     return controllers
-
-
-def _until_due(look: Callable[[str], Awaitable[float | None]]) -> Reconcile:
-    """Make a reconcile of what returns the seconds until it is to be called again."""
-
-    async def reconcile(key: str) -> Outcome:
-        due = await look(key)
-        return DONE if due is None else RequeueAfter(due)
-
-    return reconcile

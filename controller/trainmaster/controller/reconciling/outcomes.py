@@ -91,3 +91,13 @@ def next_outcome(dues: Iterable[float | None], *, failure: ApiError | None, prob
     if problem is not None and problem.retry:
         return Requeue(problem.message, at_latest=due)
     return DONE if due is None else RequeueAfter(due)
+
+
+def until_due(look: Callable[[str], Awaitable[float | None]]) -> Reconcile:
+    """Make a reconcile of what returns the seconds until it is to be called again."""
+
+    async def reconcile(key: str) -> Outcome:
+        due = await look(key)
+        return DONE if due is None else RequeueAfter(due)
+
+    return reconcile

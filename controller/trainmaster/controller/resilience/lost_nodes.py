@@ -30,7 +30,6 @@ from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import NODES, PODS
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
-from trainmaster.controller.reconciling.outcomes import DONE, Outcome, RequeueAfter
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND
 from trainmaster.runtime.api.meta import duration_seconds
 from trainmaster.runtime.jsontree import JsonObject
@@ -153,22 +152,22 @@ class LostNodes:
         if name and self._nodes is not None and loss_of(name, self._nodes.store.get(name)) is not None:
             self.queue.add(name)
 
-    async def reconcile(self, name: str) -> Outcome:
+    async def reconcile(self, name: str) -> float | None:
         """Remove what is due of the pods of a node."""
         if self._nodes is None:
-            return DONE  # its pods come again when the nodes are known
+            return None  # its pods come again when the nodes are known
         loss, pods = loss_of(name, self._nodes.store.get(name)), list(self._pods(name))
         if loss is None or not pods:
-            return DONE
+            return None
         left = min(seconds_left(loss, lost_after, self._clock.now()) for _, lost_after in pods)
         if not left:
             loss = loss_of(name, await self._read(name))
             if loss is None:
-                return DONE
+                return None
             now = self._clock.now()
             dues = [seconds_left(loss, lost_after, now) or await self._remove(pod, loss) for pod, lost_after in pods]
             left = min(filter(None, dues), default=0.0)
-        return RequeueAfter(left) if left else DONE
+        return left or None
 
     def _pods(self, node: str) -> Iterator[tuple[JsonObject, float]]:
         """Return the pods that occupy a node, each with the seconds after which its policy gives the node up."""
