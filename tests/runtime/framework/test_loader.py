@@ -197,7 +197,7 @@ async def waiting(self: Any, info: Any, job: Any) -> None:
         ({"name": ""}, "has no name"),
         (
             {"name": "X", "api_version": "2.0", "build": Builder.build},
-            "needs plugin API 2.0, this Trainmaster offers 1.4",
+            "needs plugin API 2.0, this Trainmaster offers 1.5",
         ),
         ({"name": "X", "api_version": "new", "build": Builder.build}, "write it as major.minor"),
         (

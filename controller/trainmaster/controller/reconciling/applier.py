@@ -204,6 +204,10 @@ class Applier:
                 return None  # it is there, and its cache will never show it
             return await self._apply(key, owner, apply._replace(uid=hidden))
         except (BadRequest, Forbidden, Invalid) as error:
+            if apply.optional:
+                self._log.debug("refused", object=what, refusal=str(error)[:200])
+                self._unanswered.discard(key)
+                return None
             if apply.at_least is None:
                 raise
             log.warning("refused as a whole, changed in part", object=what, refusal=str(error))

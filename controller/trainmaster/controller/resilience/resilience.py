@@ -8,6 +8,7 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.resilience.attempts import AttemptObserver
 from trainmaster.controller.resilience.ledger import Verdict, judge
 from trainmaster.runtime.api.constants import JOBSET_FAILED, RESILIENCE_ANNOTATION
+from trainmaster.runtime.elastic import elastic_sizes
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resilience import built_policy
 
@@ -45,6 +46,7 @@ class Resilience:
             (trainjob.get("status") or {}).get("resilience") or {},
             jobset,
             lambda attempt: self.attempts.facts(key, uid, attempt),
+            sizes=elastic_sizes(trainjob, jobset),
             waited=now - self._seen[key][1],
             now=self._clock.now(),
         )

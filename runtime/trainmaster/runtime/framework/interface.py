@@ -56,7 +56,7 @@ from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
 
-API_VERSION = (1, 4)
+API_VERSION = (1, 5)
 """Version of this interface: a new minor version adds, a new major version may break."""
 
 ENTRY_POINT_GROUP = "trainmaster.plugins"

@@ -102,8 +102,15 @@ class Plan(Decision):
     """Failures of plugins without which it was planned; None: it was not resolved."""
 
 
-def plan(observed: Observed, framework: Framework, *, fails: bool, now: datetime) -> Plan:
-    """Decide what to write for one TrainJob; `fails` tells whether the manager ends it.
+def plan(observed: Observed, framework: Framework, *, fails: bool, resizes: bool = False, now: datetime) -> Plan:
+    """Decide what to write for one TrainJob.
+
+    Args:
+        observed: What it rests on.
+        framework: The plugins.
+        fails: Whether the manager ends it.
+        resizes: Whether its JobSet is asked to change its size while it runs.
+        now: The time.
 
     Raises:
         ObjectUnreadable: Its snapshot exists but cannot be read.
@@ -146,7 +153,7 @@ def plan(observed: Observed, framework: Framework, *, fails: bool, now: datetime
         for desired in resolution.objects:
             if planned.problem or planned.waiting:
                 break
-            _plan_object(desired, resolution.builders[desired.identity], observed, planned)
+            _plan_object(desired, resolution.builders[desired.identity], observed, planned, resizes=resizes)
         _find_lack_of_jobs(resolution, observed, planned)
         planned.time_to_live = _ttl_after_finished(job, runtime)
         planned.lasts = len(resolution.objects) == 1 and all(
@@ -359,7 +366,7 @@ def _missing_runtime(job: TrainJob) -> Problem:
     return Problem(RUNTIME_NOT_FOUND, message, retry=False)
 
 
-def _plan_object(desired: Desired, builder: str, observed: Observed, planned: Plan) -> None:
+def _plan_object(desired: Desired, builder: str, observed: Observed, planned: Plan, *, resizes: bool) -> None:
     api_version, kind, name = desired.identity
     job = observed.job
     resource = observed.listers.resource(api_version, kind)
@@ -380,6 +387,8 @@ def _plan_object(desired: Desired, builder: str, observed: Observed, planned: Pl
             planned.problem = name_taken(kind, name, job.kind)
     elif existing is None:
         planned.applies.append(Apply(desired.object, create=once))
+    elif resizes and observed.is_workload(desired.identity):
+        planned.applies.append(Apply(desired.object, uid=existing["metadata"]["uid"], optional=True))
     elif found := _drift(desired, existing, job):
         # Most of a workload is immutable, and what is built may have changed since, but stopping it is always possible.
         runs = not (existing.get("spec") or {}).get("suspend", False)
