@@ -22,7 +22,8 @@ from trainmaster.runtime.api import parse_runtime
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.validation.trainjob import validate_trainjob
 
-ELASTIC = {"torch": {"elasticPolicy": {"minNodes": 2, "maxNodes": 4, "maxRestarts": 3}}, "numNodes": 2}
+POLICY = {"elasticPolicy": {"minNodes": 2, "maxNodes": 4, "maxRestarts": 3}}
+ELASTIC: JsonObject = {"torch": POLICY, "numNodes": 2}
 
 
 def problems(spec: JsonObject, policy: JsonObject, old: JsonObject | None = None, **template: Any) -> list[str]:
@@ -40,13 +41,7 @@ def test_nodes_agree_on_their_number_and_ranks_at_the_first_pod() -> None:
     side = [{"name": name, "image": "i"} for name in ("node", "side")]
     on = runtime(
         replicated_job(containers=side),
-        policy={
-            **ELASTIC,
-            "torch": {
-                **ELASTIC["torch"],
-                "envInjection": {"targets": [{"jobName": "node", "containerNames": ["side"]}]},
-            },
-        },
+        policy={"torch": {**POLICY, "envInjection": {"targets": [{"jobName": "node", "containerNames": ["side"]}]}}},
     )
     two, four = (jobset(trainjob(trainer={"numNodes": nodes}), on) for nodes in (2, 4))
     rendezvous = {

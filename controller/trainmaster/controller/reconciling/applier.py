@@ -205,7 +205,7 @@ class Applier:
             return await self._apply(key, owner, apply._replace(uid=hidden))
         except (BadRequest, Forbidden, Invalid) as error:
             if apply.optional:
-                self._log.debug("refused", object=what, refusal=str(error)[:200])
+                log.info("refused, as it may be", object=what, refusal=str(error))
                 self._unanswered.discard(key)
                 return None
             if apply.at_least is None:
