@@ -66,11 +66,12 @@ async def test_two_nodes_grow_to_four_and_shrink_to_one(home: tuple[Path, bool],
     async with team(directory / ".trainmaster/kubeconfig", "elastic", tmp_path) as mine:
 
         async def ledger() -> JsonObject:
-            status: JsonObject = (await mine.client.get(TRAINJOBS, mine.name, "grows"))["status"]
-            return status["resilience"]
+            status: JsonObject = (await mine.client.get(TRAINJOBS, mine.name, "grows"))["status"]["resilience"]
+            return status
 
-        def world() -> str:
-            return (place / "world").read_text() if (place / "world").exists() else ""
+        async def world(nodes: int) -> None:
+            file = place / "world"
+            await eventually(lambda: file.exists() and file.read_text() == str(nodes))
 
         def checkpoint() -> int:
             return int((place / "checkpoint").read_text())
@@ -83,15 +84,15 @@ async def test_two_nodes_grow_to_four_and_shrink_to_one(home: tuple[Path, bool],
             "env": [{"name": "PLACE", "value": str(place)}],
         }
         await mine.client.create(TRAINJOBS, job)
-        await eventually(lambda: world() == "2")
+        await world(2)
         for attempts, nodes in enumerate((4, 1), start=1):
             before = checkpoint()
             await mine.client.patch(TRAINJOBS, mine.name, "grows", {"spec": {"trainer": {"numNodes": nodes}}})
-            await eventually(lambda nodes=nodes: world() == str(nodes))
+            await world(nodes)
             assert checkpoint() >= before, "training goes on from the checkpoint"
 
             async def noted(nodes: int = nodes) -> bool:
-                return (await ledger())["worldSizes"][-1]["nodes"] == nodes
+                return bool((await ledger())["worldSizes"][-1]["nodes"] == nodes)
 
             await until(noted)
             lost = [each["reason"] for each in (await ledger()).get("attempts", ())]

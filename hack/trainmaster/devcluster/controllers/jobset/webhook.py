@@ -112,7 +112,7 @@ def validate_update(jobset: JsonObject, old: JsonObject, *, elastic: bool = Fals
 
     An elastic one may change its size as well, but nothing else at the same time.
     """
-    errors = []
+    errors = list[FieldError]()
     new_jobs, old_jobs = jobset["spec"].get("replicatedJobs") or [], old["spec"].get("replicatedJobs") or []
     if elastic and new_jobs != old_jobs and list(map(_unsized, new_jobs)) == list(map(_unsized, old_jobs)):
         errors += _check_sizes(new_jobs, old_jobs, ended=bool((old.get("status") or {}).get("terminalState")))
