@@ -6,6 +6,7 @@ over it by field. A JobSet has them in an annotation, by which the manager knows
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -72,11 +73,12 @@ def elastic_sizes(trainjob: JsonObject, jobset: JsonObject) -> Sizes | None:
 
     What is beyond the limits, as a server without our webhooks may store it, changes nothing.
     """
-    annotation = (jobset["metadata"].get("annotations") or {}).get(ELASTIC_ANNOTATION)
+    annotation = (jobset["metadata"].get("annotations") or {}).get(ELASTIC_ANNOTATION, "")
+    limits = re.fullmatch(r"([0-9]+):([0-9]+)", annotation)
     trainer = next((each for each in jobset["spec"]["replicatedJobs"] if ancestor_of(each) == TRAINER_ANCESTOR), None)
-    if annotation is None or trainer is None:
+    if limits is None or trainer is None:
         return None
     nodes = trainer["template"]["spec"].get("parallelism", 1)
     wanted = (trainjob["spec"].get("trainer") or {}).get("numNodes") or nodes
-    fewest, most = map(int, annotation.split(":"))
+    fewest, most = map(int, limits.groups())
     return Sizes(nodes, wanted if fewest <= wanted <= most else nodes, bool(trainjob["spec"].get("suspend")))

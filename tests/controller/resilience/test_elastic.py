@@ -8,7 +8,7 @@ import pytest
 from support.objects import runtime_object, trainjob_object
 from support.world import World
 
-from trainmaster.controller.kube.rest.errors import Invalid
+from trainmaster.controller.kube.rest.errors import Invalid, ServerError
 from trainmaster.runtime.jsontree import JsonObject
 
 ACTIVE = {"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}
@@ -63,11 +63,17 @@ async def renew(world: World) -> None:
     await run(world)
 
 
-@pytest.mark.parametrize("nodes", [4, 1])
-async def test_a_jobset_that_can_change_its_size_keeps_its_pods(nodes: int) -> None:
+@pytest.mark.parametrize(("nodes", "crashes"), [(4, False), (1, False), (4, True)])
+async def test_a_jobset_that_can_change_its_size_keeps_its_pods(nodes: int, crashes: bool) -> None:
     world = await started()
     uid = world.find("JobSet")["metadata"]["uid"]
     patch(world, nodes)
+    if crashes:  # between the JobSet and the status
+        world.refusals["patch status"] = ServerError(status=500, reason="InternalError", message="gone")
+        with pytest.raises(ServerError):
+            await world.reconcile_after(5)
+        del world.refusals["patch status"]
+        world.restart()
     await world.reconcile_after(5)
     await world.reconcile_after(5)
     assert (size(world), world.find("JobSet")["metadata"]["uid"]) == (nodes, uid)
@@ -104,6 +110,16 @@ async def test_a_suspended_job_has_the_new_size_when_it_is_resumed() -> None:
     await world.reconcile_after(5)
     await renew(world)
     assert (size(world), resilience(world).get("attempts")) == (3, None)
+
+
+async def test_limits_that_somebody_has_spoilt_resize_nothing() -> None:
+    world = await started()
+    jobset = world.find("JobSet")
+    jobset["metadata"]["annotations"]["trainmaster.dev/elastic-nodes"] = "many"
+    world.change("JobSet", metadata=jobset["metadata"])
+    patch(world, 4)
+    await world.reconcile_after(5)
+    assert size(world) == 2
 
 
 async def test_what_is_beyond_the_limits_changes_nothing() -> None:
