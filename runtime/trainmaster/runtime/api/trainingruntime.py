@@ -57,9 +57,9 @@ class EnvInjection(ApiModel):
 
 
 class ElasticPolicy(ApiModel):
-    """The number of nodes may change while the job trains (KEP-2903).
+    """Between how few and how many nodes the job trains (KEP-2903).
 
-    They meet by torchrun's dynamic rendezvous.
+    The number may change while it runs: nodes meet by torchrun's dynamic rendezvous.
     """
 
     __schema__: ClassVar[Schema] = Schema(
@@ -76,7 +76,8 @@ class ElasticPolicy(ApiModel):
     """The most nodes that train; as many as minNodes if absent."""
 
     max_restarts: Annotated[int | None, Schema(minimum=0)] = None
-    """How often torchrun starts the processes anew after one of them failed; joining and leaving nodes do not count."""
+    """How often torchrun starts the processes anew after one of them failed, for instance because its peer left; nodes
+    that join do not count. As torchrun says if absent: never."""
 
 
 class TorchPolicy(ApiModel):
