@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from support.objects import replicated_job, runtime, runtime_object, trainjob, trainjob_object
 from support.resolutions import (
@@ -26,8 +24,8 @@ POLICY = {"elasticPolicy": {"minNodes": 2, "maxNodes": 4, "maxRestarts": 3}}
 ELASTIC: JsonObject = {"torch": POLICY, "numNodes": 2}
 
 
-def problems(spec: JsonObject, policy: JsonObject, old: JsonObject | None = None, **template: Any) -> list[str]:
-    on = runtime_object(policy=policy, **template)
+def problems(spec: JsonObject, policy: JsonObject, old: JsonObject | None = None) -> list[str]:
+    on = runtime_object(policy=policy)
     result = validate_trainjob(
         trainjob_object(**spec),
         None if old is None else trainjob_object(**old),
@@ -95,12 +93,16 @@ def test_what_cannot_be_elastic_is_refused(trainer: JsonObject, policy: JsonObje
     assert any(each.startswith(f"{path}: ") and detail in each for each in problems({"trainer": trainer}, policy))
 
 
-def test_slices_have_a_fixed_size() -> None:
-    on = runtime_object(replicated_job(replicas=2), policy=ELASTIC)
-    result = validate_trainjob(
-        trainjob_object(trainer={"numNodes": 2}), None, framework=FRAMEWORK, listers=FakeListers(on)
-    )
-    assert "a trainer of several slices has a fixed size" in result.message
+@pytest.mark.parametrize(
+    ("on", "told"),
+    [
+        (runtime_object(replicated_job(replicas=2), policy=ELASTIC), "a trainer of several slices has a fixed size"),
+        (runtime_object(policy=ELASTIC, network={"enableDNSHostnames": False}), "nodes meet by host names"),
+    ],
+)
+def test_which_runtimes_cannot_be_elastic(on: JsonObject, told: str) -> None:
+    job = trainjob_object(trainer={"numNodes": 2})
+    assert told in validate_trainjob(job, None, framework=FRAMEWORK, listers=FakeListers(on)).message
 
 
 def test_a_command_that_fixes_the_size_is_warned_about() -> None:

@@ -58,6 +58,9 @@ def elastic_problems(info: Info, job: TrainJob, nodes: int) -> Iterator[FieldErr
         yield FieldError("spec.trainer.numNodes", detail, value=nodes)
     if info.trainer and info.trainer.replicas > 1:
         yield FieldError(FIELD_PATH, "a trainer of several slices has a fixed size", "Forbidden")
+    if limits.max_nodes > 1 and (info.template.get("network") or {}).get("enableDNSHostnames") is False:
+        detail = "nodes meet by host names, but the runtime sets network.enableDNSHostnames to false"
+        yield FieldError(FIELD_PATH, detail, "Forbidden")
 
 
 class Sizes(NamedTuple):
