@@ -360,7 +360,7 @@ class Cluster:
         if CONTROLLERS in parts:
             root_ca = certificates.authority_pem.decode("ascii")
             controllers |= {
-                "jobset": JobSetController(api),
+                "jobset": JobSetController(api, elastic=self._settings.elastic_jobsets),
                 "job": JobController(api),
                 "replicasets": ReplicaSetController(api),
                 "deployments": DeploymentController(api),

@@ -85,6 +85,9 @@ class ClusterSettings:
     rbac: bool = False
     """Whether roles decide what service accounts and impersonated users may do; else they may do everything."""
 
+    elastic_jobsets: bool = False
+    """Whether JobSets may change their size, as with JobSet's feature gate ElasticJobSet."""
+
     endpoint_lag: float = 0.0
     """Seconds by which connections to Services follow changes of their endpoints; for tests, see `proxy.resolver`."""
 

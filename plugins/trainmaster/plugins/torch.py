@@ -9,6 +9,8 @@ on each node is said by `trainer.numProcPerNode`, else by the runtime's `mlPolic
 - `auto`, the default, is as many as torchrun finds GPUs if the container has any, else one for each other accelerator,
   else as `cpu`.
 
+With `elasticPolicy` the nodes meet by torchrun's dynamic rendezvous at the first pod, and their number may change.
+
 A TrainJob whose command is `tune run` is fine-tuned with torchtune, see `trainmaster.plugins.torchtune`.
 """
 
@@ -19,8 +21,11 @@ from collections.abc import Iterator
 from trainmaster.plugins import torchtune
 from trainmaster.runtime.api import EnvInjectionTarget, TorchPolicy, TrainJob
 from trainmaster.runtime.api.constants import (
+    ELASTIC_ANNOTATION,
+    ELASTIC_RESERVED_ENV,
     PET_MASTER_ADDR,
     PET_MASTER_PORT,
+    PET_MAX_RESTARTS,
     PET_NNODES,
     PET_NODE_RANK,
     PET_NPROC_PER_NODE,
@@ -29,6 +34,7 @@ from trainmaster.runtime.api.constants import (
     PET_RDZV_ID,
     TORCH_RESERVED_ENV,
 )
+from trainmaster.runtime.elastic import Limits, elastic_limits, elastic_problems
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework.interface import Rejected
 from trainmaster.runtime.info import Info
@@ -40,6 +46,7 @@ from trainmaster.runtime.rendezvous import (
     check_process_count,
     has_command,
     join,
+    node_count,
     rendezvous,
     reserved_env,
     set_node_count,
@@ -60,25 +67,29 @@ class Torch:
         if policy is None:
             return
         check_process_count(job, policy.num_proc_per_node)
+        limits = elastic_limits(info.ml_policy, job)
+        for problem in elastic_problems(info, job, node_count(info, job)):
+            raise Rejected(str(problem))
         set_node_count(info, job)
         meeting = rendezvous(info, job)
         if meeting is None:
             return
         processes = _processes_per_node(info, policy, job)
-        size = [
-            env_value(PET_NNODES, meeting.nodes),
-            env_value(PET_NPROC_PER_NODE, processes),
-            *meeting.rank(PET_NODE_RANK),
-        ]
-        master = [env_value(PET_MASTER_ADDR, meeting.host), env_value(PET_MASTER_PORT, meeting.port)]
-        master += meeting.megascale()
+        if limits is not None and info.trainer is not None:
+            info.annotations[ELASTIC_ANNOTATION] = str(limits)
+            info.trainer.min_size = limits.min_nodes
+            size, master = _elastic(job, limits, meeting, processes), list[JsonObject]()
+        else:
+            size = [
+                env_value(PET_NNODES, meeting.nodes),
+                env_value(PET_NPROC_PER_NODE, processes),
+                *meeting.rank(PET_NODE_RANK),
+            ]
+            master = [env_value(PET_MASTER_ADDR, meeting.host), env_value(PET_MASTER_PORT, meeting.port)]
+            master += meeting.megascale()
         if meeting.slices > 1 and not has_command(info, job):
             # Nobody can tell the nodes their rank. By this kind of rendezvous they agree on it among themselves.
-            master += [
-                env_value(PET_RDZV_BACKEND, "c10d"),
-                env_value(PET_RDZV_ENDPOINT, meeting.address),
-                env_value(PET_RDZV_ID, job.metadata.name),
-            ]
+            master += _dynamic_rendezvous(job, meeting)
         # The user's variables come first, so that theirs keep the order they were written in.
         users = job.spec.trainer.env if job.spec.trainer else []
         if torchtune.is_asked_for(job):
@@ -101,7 +112,10 @@ class Torch:
             for name in target.container_names:
                 if _target_container(info, target, name) is None:
                     yield FieldError("spec.runtimeRef", _not_found(target, name), value=target.to_json())
-        yield from reserved_env(job, TORCH_RESERVED_ENV)
+        is_elastic = elastic_limits(info.ml_policy, job) is not None
+        yield from reserved_env(job, TORCH_RESERVED_ENV | ELASTIC_RESERVED_ENV if is_elastic else TORCH_RESERVED_ENV)
+        if is_elastic:
+            yield from _check_command(job)
         if torchtune.is_asked_for(job):
             yield from torchtune.validate(info, job, _processes_per_node(info, policy, job))
         if job.spec.trainer and job.spec.trainer.args and not has_command(info, job):
@@ -111,6 +125,36 @@ class Torch:
             )
             yield FieldWarning("spec.trainer.args", detail)
         yield from unreachable(info, job)
+
+
+def _dynamic_rendezvous(job: TrainJob, meeting: Rendezvous) -> list[JsonObject]:
+    return [
+        env_value(PET_RDZV_BACKEND, "c10d"),
+        env_value(PET_RDZV_ENDPOINT, meeting.address),
+        env_value(PET_RDZV_ID, job.metadata.name),
+    ]
+
+
+def _elastic(job: TrainJob, limits: Limits, meeting: Rendezvous, processes: int | str) -> list[JsonObject]:
+    """Build the variables by which nodes agree on their number and ranks; none of them changes with their number.
+
+    A rank of its own would be wrong as soon as a node leaves, and the master is chosen by the rendezvous.
+    """
+    restarts = [] if limits.max_restarts is None else [env_value(PET_MAX_RESTARTS, limits.max_restarts)]
+    size = [env_value(PET_NNODES, str(limits)), env_value(PET_NPROC_PER_NODE, processes)]
+    return [*size, *_dynamic_rendezvous(job, meeting), *restarts]
+
+
+def _check_command(job: TrainJob) -> Iterator[FieldError | FieldWarning]:
+    """Check that the command of an elastic job leaves its size and its rendezvous to the environment."""
+    if torchtune.is_asked_for(job):
+        detail = "torchtune trains on a fixed number of nodes, but the job has an elasticPolicy"
+        yield FieldError("spec.trainer.command", detail, "Forbidden")
+    trainer = job.spec.trainer
+    words = [*(trainer.command or ()), *(trainer.args or ())] if trainer else []
+    if any(word.partition("=")[0] in ("--nnodes", "--node-rank", "--node_rank") for word in words):
+        detail = "--nnodes and --node-rank of torchrun win over elasticPolicy, so the size would be fixed; remove them"
+        yield FieldWarning("spec.trainer.command", detail)
 
 
 def _policy(info: Info) -> TorchPolicy | None:

@@ -81,6 +81,9 @@ class PodSet:
     endpoints: Sequence[str] = ()
     """Host names of all pods, in rank order; known after the enforce phases."""
 
+    min_size: int | None = None
+    """Of an elastic trainer: how few pods may start together; None: all."""
+
     claimed_gpus: int = 0
     """GPUs that resource claims give the container `node`, as far as the cluster is known."""
 

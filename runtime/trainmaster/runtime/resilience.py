@@ -27,6 +27,7 @@ from trainmaster.runtime.api.constants import (
 from trainmaster.runtime.api.decoding import parse_part
 from trainmaster.runtime.api.meta import Schema, duration_seconds
 from trainmaster.runtime.api.resilience import ResiliencePolicy, ResilienceStatus
+from trainmaster.runtime.elastic import elastic_limits
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, did_you_mean
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -57,7 +58,8 @@ def policy_of_trainjob(job: TrainJob, runtime: TrainingRuntime | ClusterTraining
     of_runtime, own = runtime.spec.resilience_policy, job.spec.resilience_policy
     annotated = annotated_policy(job.metadata.annotations)
     layers = [each.to_json() for each in (of_runtime, annotated, own) if each is not None]
-    return ResiliencePolicy.model_validate(_laid_over(layers)) if layers else None
+    is_elastic = elastic_limits(runtime.spec.ml_policy, job) is not None  # the ledger resizes it
+    return ResiliencePolicy.model_validate(_laid_over(layers)) if layers or is_elastic else None
 
 
 def annotated_policy(annotations: Mapping[str, str]) -> ResiliencePolicy | None:

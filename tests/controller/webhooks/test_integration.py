@@ -124,6 +124,32 @@ async def test_a_resilience_policy_is_judged_by_its_schema_and_its_sense(request
         assert told in "".join((answer.message, *answer.warnings))
 
 
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_number_of_nodes_changes_within_the_limits_and_nothing_else_of_a_trainer(requests: Requests) -> None:
+    policy = {"minNodes": 1, "maxNodes": 4}
+    for name, more in (("elastic", {"elasticPolicy": policy}), ("fixed", {})):
+        assert (await requests.send("POST", TRAINJOBS, job(name, trainer={"numNodes": 2, **more}))).code == 201
+    changes: list[tuple[str, JsonObject, int, str]] = [
+        ("elastic", {"numNodes": 4}, 200, ""),
+        ("elastic", {"numNodes": 5}, 403, "spec.trainer.numNodes: Invalid value: 5: must be between 1 and 4"),
+        ("elastic", {"numNodes": 0}, 403, "spec.trainer.numNodes: Invalid value: 0"),
+        ("elastic", {"numNodes": None}, 403, "spec.trainer.numNodes: Invalid value: null: field is immutable"),
+        ("elastic", {"numNodes": 3, "image": "other"}, 422, "spec.trainer: Invalid value"),
+        ("elastic", {"elasticPolicy": {"maxNodes": 8}}, 422, "field is immutable"),
+        ("elastic", {"elasticPolicy": None}, 422, "field is immutable"),
+        ("fixed", {"numNodes": 3}, 403, "spec.trainer.numNodes: Invalid value: 3: field is immutable"),
+    ]
+    for name, trainer, code, told in changes:
+        patch = {"spec": {"trainer": trainer}}
+        answer = await requests.send("PATCH", f"{TRAINJOBS}/{name}", patch, kind=MERGE, dry=True)
+        assert answer.code == code, answer.message
+        assert told in answer.message
+    answer = await requests.send(
+        "POST", TRAINJOBS, job("crossed", trainer={"elasticPolicy": {**policy, "minNodes": 5}})
+    )
+    assert "minNodes must not be greater than maxNodes" in answer.message
+
+
 @pytest.mark.guarantee("H-3")
 @pytest.mark.asyncio(loop_scope="module")
 async def test_times_are_stored_and_kept(requests: Requests) -> None:

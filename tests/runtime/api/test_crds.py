@@ -159,6 +159,27 @@ def rule(text: str, message: str) -> dict[str, str]:
 
 ONE_POLICY = "Only one of the policy can be configured"
 OTHERWISE: dict[str, dict[str, Any]] = {
+    # Whether the number of nodes may change depends on the runtime: webhooks judge it.
+    "spec.trainer": {
+        "x-kubernetes-validations": [
+            rule(
+                " && ".join(
+                    f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})"
+                    for name in (
+                        "image",
+                        "command",
+                        "args",
+                        "env",
+                        "resourcesPerNode",
+                        "resourceClaimsPerNode",
+                        "numProcPerNode",
+                        "elasticPolicy",
+                    )
+                ),
+                "field is immutable",
+            )
+        ]
+    },
     "spec.trainer.numNodes": {"minimum": 0},
     "spec.trainer.numProcPerNode": {
         "x-kubernetes-validations": [rule("self >= 1", "numProcPerNode must be greater than or equal to 1")]
@@ -203,6 +224,21 @@ CLAIMS: dict[str, dict[str, Any]] = {
     "[].resourceClaimTemplateName": {"type": "string", "maxLength": 253},
 }
 SECONDS = {"type": "integer", "format": "int32", "minimum": 0}
+LEAST = {"type": "integer", "format": "int32", "minimum": 1}
+ELASTIC: dict[str, dict[str, Any]] = {
+    "": {
+        "type": "object",
+        "x-kubernetes-validations": [
+            rule(
+                "!has(self.minNodes) || !has(self.maxNodes) || self.minNodes <= self.maxNodes",
+                "minNodes must not be greater than maxNodes",
+            )
+        ],
+    },
+    ".minNodes": LEAST,
+    ".maxNodes": LEAST,
+    ".maxRestarts": SECONDS,
+}
 CUSTOM: dict[str, dict[str, Any]] = {
     "": {"type": "object", "required": ["name"]},
     ".name": {"type": "string", "minLength": 1, "maxLength": 253, "pattern": "^[A-Za-z0-9_.-]+$"},
@@ -225,6 +261,7 @@ NEW_IN_RUNTIMES: dict[str, dict[str, Any]] = {
             )
         ],
     },
+    **{f"spec.mlPolicy.torch.elasticPolicy{path}": node for path, node in ELASTIC.items()},
     "spec.runPolicy": {"type": "object"},
     "spec.runPolicy.ttlSecondsAfterFinished": SECONDS,
 }
@@ -245,6 +282,7 @@ NEW: dict[str, dict[str, dict[str, Any]]] = {
         },
         "spec.trainer.resourceClaimsPerNode[].containerNames[]": {"type": "string", "minLength": 1, "maxLength": 63},
         **{f"{POD_PATCH}.resourceClaims{path}": node for path, node in CLAIMS.items()},
+        **{f"spec.trainer.elasticPolicy{path}": node for path, node in ELASTIC.items()},
         "spec.ttlSecondsAfterFinished": SECONDS,
         "status.restarts": {"type": "integer", "format": "int32", "minimum": 0},
         "status.runtimeSnapshotDigest": {"type": "string", "minLength": 1, "maxLength": 128},

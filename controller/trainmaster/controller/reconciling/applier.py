@@ -217,6 +217,10 @@ class Applier:
                 return None  # it is there, and its cache will never show it
             return await self._apply(key, owner, apply._replace(uid=hidden))
         except (BadRequest, Forbidden, Invalid) as error:
+            if apply.optional:
+                log.info("refused, as it may be", object=what, refusal=str(error))
+                self._unanswered.discard(key)
+                return None
             if apply.at_least is None:
                 raise
             log.warning("refused as a whole, changed in part", object=what, refusal=str(error))

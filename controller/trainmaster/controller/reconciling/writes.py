@@ -41,6 +41,9 @@ class Apply(NamedTuple):
     certain: bool = True
     """Whether it changes something for certain; otherwise nobody can tell before it was done once (see `drift`)."""
 
+    optional: bool = False
+    """Whether a refusal is an answer, and nothing stands in the way because of it."""
+
     at_least: JsonObject | None = None
     """A merge patch with the part of it that cannot wait, for the case that the whole is refused."""
 

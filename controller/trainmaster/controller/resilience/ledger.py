@@ -6,6 +6,7 @@ told, and that one counts. It outlives the JobSet. What the JobSet cannot do is 
 
 - it gave up although the ledger has restarts left, within their window;
 - a node has failed the job so often that it is avoided from now on;
+- an elastic job is resized, and the JobSet refuses to be changed in place: that is not charged;
 - the training stands still, or has broken a rule about its log (`Violation`, which the monitor finds).
 
 Where the server does not keep the ledger, as with the definitions of the original, the policy of the JobSet holds
@@ -30,6 +31,7 @@ from trainmaster.controller.resilience.goodput import RETRY, AttemptTimes
 from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED, MAX_RESTARTS_EXCEEDED_REASON
 from trainmaster.runtime.api.meta import duration_seconds
 from trainmaster.runtime.api.resilience import COUNT, EVENT, FAIL, RESTART, ResiliencePolicy
+from trainmaster.runtime.elastic import Sizes
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resilience import BuiltPolicy
 
@@ -41,6 +43,9 @@ PATIENCE: Final = 3.0
 
 RESTARTED: Final = "Restarted"
 """Reason of the event that all pods are made anew by the manager."""
+
+RESIZED: Final = "Resized"
+"""Reason of the attempt that ends because an elastic job is resized, and of the event that its size has changed."""
 
 _REACHED: Final = "ReachedMaxRestarts"  # what JobSet says when it gives up
 _LONGEST: Final = 1024
@@ -79,6 +84,9 @@ class Verdict:
     replaces: bool = False
     """Whether the JobSet is deleted, so that a new one takes its place."""
 
+    resizes: bool = False
+    """Whether the JobSet is asked to change its size in place."""
+
     hides_end: bool = False
     """Whether the end of the JobSet is none of the TrainJob."""
 
@@ -92,7 +100,7 @@ class Verdict:
     """Seconds until it is to be looked at again."""
 
     events: list[tuple[str, str]] = field(default_factory=list)
-    """Reasons and notes of warnings."""
+    """Reasons and notes."""
 
     news: list[JsonObject] = field(default_factory=list)
     """Attempts whose end was found just now."""
@@ -113,6 +121,7 @@ def judge(
     facts: Callable[[int], AttemptFacts],
     *,
     violation: Violation | None = None,
+    sizes: Sizes | None = None,
     waited: float,
     now: datetime,
 ) -> Verdict:
@@ -124,6 +133,7 @@ def judge(
         jobset: The JobSet as observed.
         facts: Returns what is known of an attempt of it.
         violation: What the training does against the policy.
+        sizes: How many nodes it has and is to have, if it is elastic.
         waited: For how many seconds the JobSet has been seen in this state.
         now: The time.
     """
@@ -132,8 +142,10 @@ def judge(
     ended = last["number"] + 1 if last else built.attempts
     if stored.get("replacedJobSet") == uid:
         return Verdict(stored, ended, replaces=True, hides_end=True)
-    kept = {name: value for name, value in stored.items() if name != "replacedJobSet"}
+    kept = {name: value for name, value in stored.items() if name not in ("replacedJobSet", "resizing")}
     verdict = Verdict({**kept, "jobSet": uid}, ended)
+    if sizes is not None:
+        _note_size(verdict, sizes.nodes, now)
     conditions = stored_status(jobset)["conditions"]
     failed = find_condition(conditions, JOBSET_FAILED) or {}
     has_failed = failed.get("status") == "True"
@@ -151,6 +163,9 @@ def judge(
     if not _write_down(verdict, built, jobset, facts, has_failed=has_failed, waited=waited, now=now):
         verdict.due = PATIENCE - waited
         verdict.held_for = verdict.due if has_failed else None
+        return verdict
+    if sizes is not None and sizes.wanted != sizes.nodes and not has_failed:
+        _resize(verdict, sizes, uid, is_refused=stored.get("resizing") == sizes.wanted, now=now)
         return verdict
     if violation is not None and not has_failed and violation.action != EVENT:
         _note_violation(verdict, violation, built.policy, now)
@@ -211,6 +226,31 @@ def _exceeded(status: JsonObject, policy: ResiliencePolicy) -> str:
 
 def _restarted(status: JsonObject) -> tuple[str, str]:
     return RESTARTED, f"all pods are made anew: {_last(status)['message']}"
+
+
+def _note_size(verdict: Verdict, nodes: int, now: datetime) -> None:
+    sizes: Sequence[JsonObject] = verdict.status.get("worldSizes") or ()
+    if sizes and sizes[-1]["nodes"] == nodes:
+        return
+    if sizes:
+        verdict.events.append((RESIZED, f"resized from {sizes[-1]['nodes']} to {nodes} nodes"))
+    verdict.status["worldSizes"] = [*sizes, {"nodes": nodes, "since": time_text(now)}][-REMEMBERED:]
+
+
+def _resize(verdict: Verdict, sizes: Sizes, uid: str, *, is_refused: bool, now: datetime) -> None:
+    """Change the size in place if the JobSet lets one: one that was asked and has not changed does not.
+
+    A suspended job has no pods that could go on, so its JobSet is replaced at once.
+    """
+    if not sizes.suspended and not is_refused:
+        verdict.resizes, verdict.due = True, 0.0
+        verdict.status["resizing"] = sizes.wanted
+        return
+    if not sizes.suspended:
+        text = f"{sizes.nodes} nodes become {sizes.wanted}; this cluster's JobSets cannot change their size in place"
+        _append(verdict, {"reason": RESIZED, "message": text, "endedAt": time_text(now), "charged": False})
+    verdict.replaces = verdict.hides_end = True
+    verdict.status["replacedJobSet"] = uid
 
 
 def _may_go_on(status: JsonObject, failed: JsonObject) -> bool:

@@ -13,6 +13,7 @@ from trainmaster.controller.resilience.goodput import QUEUED, RESTARTING, RETRY,
 from trainmaster.controller.resilience.ledger import Verdict, Violation, judge
 from trainmaster.controller.resilience.monitor import Monitor
 from trainmaster.runtime.api.constants import JOBSET_FAILED, RESILIENCE_ANNOTATION
+from trainmaster.runtime.elastic import elastic_sizes
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resilience import built_policy
 
@@ -62,7 +63,16 @@ class Resilience:
         facts = partial(self.attempts.facts, key, uid)
         violation = self._monitor.observe(key, trainjob, jobset, built)
         waited = now - self._seen[key][1]
-        verdict = judge(built, stored, jobset, facts, violation=violation, waited=waited, now=self._clock.now())
+        verdict = judge(
+            built,
+            stored,
+            jobset,
+            facts,
+            violation=violation,
+            sizes=elastic_sizes(trainjob, jobset),
+            waited=waited,
+            now=self._clock.now(),
+        )
         verdict.times = [*_cut_off(stored, jobset), *_times(verdict, facts, violation)]
         return verdict
 

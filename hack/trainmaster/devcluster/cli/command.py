@@ -111,6 +111,11 @@ def _add_up(actions: Any) -> None:
         help="enforce roles for service accounts and impersonated users; default: they may do everything",
     )
     up.add_argument(
+        "--elastic-jobsets",
+        action="store_true",
+        help="let JobSets change their size while they run, as with JobSet's feature gate ElasticJobSet",
+    )
+    up.add_argument(
         "--networking",
         choices=("auto", "namespaces", "rewriting"),
         default="auto",
@@ -218,6 +223,7 @@ def _up(arguments: argparse.Namespace) -> int:
         kubeconfig=arguments.kubeconfig,
         manager_config=arguments.config,
         rbac=arguments.rbac,
+        elastic_jobsets=arguments.elastic_jobsets,
         endpoint_lag=arguments.endpoint_lag,
         node_monitor_grace_period=arguments.node_monitor_grace_period,
         kubelet=KubeletSettings(

@@ -194,6 +194,8 @@ def _command(settings: ClusterSettings) -> list[str]:
         command += ["--config", str(settings.manager_config.absolute())]
     if settings.rbac:
         command.append("--rbac")
+    if settings.elastic_jobsets:
+        command.append("--elastic-jobsets")
     if settings.audit_log is not None:
         command += ["--audit-log", str(settings.audit_log.absolute())]
     for image, words in settings.kubelet.entrypoints.items():

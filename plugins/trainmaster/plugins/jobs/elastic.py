@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final, Self
 
 from trainmaster.runtime.api.constants import (
+    PET_MAX_RESTARTS,
     PET_NNODES,
     PET_NPROC_PER_NODE,
     PET_RDZV_BACKEND,
@@ -110,7 +111,7 @@ class ElasticPolicy(ElasticLimits):
         yield env_value(PET_RDZV_BACKEND, self.rdzv_backend if self.rdzv_backend is not None else "c10d")
         yield env_value(PET_NNODES, f"{self.min_replicas}:{self.max_replicas}")
         if self.max_restarts is not None:
-            yield env_value("PET_MAX_RESTARTS", self.max_restarts)
+            yield env_value(PET_MAX_RESTARTS, self.max_restarts)
         if self.n_proc_per_node is not None:
             yield env_value(PET_NPROC_PER_NODE, self.n_proc_per_node)
         if self.rdzv_id is not None:

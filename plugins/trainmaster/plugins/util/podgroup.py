@@ -63,13 +63,14 @@ class Gang:
 
     @property
     def quorum(self) -> int:
-        """How many pods have to start together: all of the members, in all of their Jobs."""
-        return sum(pods.size for pods in self.members)
+        """How many pods have to start together: all of the members, in all of their Jobs, or the fewest of them."""
+        return sum(pods.min_size or pods.size for pods in self.members)
 
     def resources(self, namespace: str, listers: Listers) -> Resources:
         """What the quorum takes up."""
         return sum_resources(
-            times(admitted_pod_requests(pods.pod_spec, namespace, listers), pods.size) for pods in self.members
+            times(admitted_pod_requests(pods.pod_spec, namespace, listers), pods.min_size or pods.size)
+            for pods in self.members
         )
 
 

@@ -70,6 +70,9 @@ RESILIENCE_STATUS_ANNOTATION: Final = "trainmaster.dev/resilience-status"
 RESILIENCE_ANNOTATION: Final = "trainmaster.dev/resilience"
 """Of a JobSet: the policy that it was built for."""
 
+ELASTIC_ANNOTATION: Final = "trainmaster.dev/elastic-nodes"
+"""Of a JobSet: the fewest and the most nodes of its trainer, `min:max`."""
+
 RESILIENCE_LABEL: Final = "trainmaster.dev/resilience"
 """Of pods that the manager watches, because their job has a resilience policy."""
 
@@ -101,9 +104,13 @@ PET_NPROC_PER_NODE: Final = "PET_NPROC_PER_NODE"
 PET_NODE_RANK: Final = "PET_NODE_RANK"
 PET_MASTER_ADDR: Final = "PET_MASTER_ADDR"
 PET_MASTER_PORT: Final = "PET_MASTER_PORT"
+PET_MAX_RESTARTS: Final = "PET_MAX_RESTARTS"
 PET_RDZV_BACKEND: Final = "PET_RDZV_BACKEND"
 PET_RDZV_ENDPOINT: Final = "PET_RDZV_ENDPOINT"
 PET_RDZV_ID: Final = "PET_RDZV_ID"
+ELASTIC_RESERVED_ENV: Final = frozenset({PET_RDZV_BACKEND, PET_RDZV_ENDPOINT, PET_RDZV_ID})
+"""Those that it sets as well if the job is elastic."""
+
 TORCH_RESERVED_ENV: Final = frozenset({PET_NNODES, PET_NPROC_PER_NODE, PET_NODE_RANK, PET_MASTER_ADDR, PET_MASTER_PORT})
 """Variables of the main container that only the torch policy may set."""
 

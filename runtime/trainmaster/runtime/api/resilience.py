@@ -204,6 +204,18 @@ class Goodput(ApiModel):
     """Up to when time is counted."""
 
 
+class WorldSize(ApiModel):
+    """A number of nodes of an elastic job."""
+
+    __schema__: ClassVar[Schema] = Schema(description=None)
+
+    nodes: Annotated[int, Schema(minimum=1)]
+    """How many the JobSet has."""
+
+    since: Annotated[str, DATE_TIME]
+    """When that was seen first."""
+
+
 class ResilienceStatus(ApiModel):
     """What the policy remembers of a job."""
 
@@ -225,6 +237,14 @@ class ResilienceStatus(ApiModel):
 
     replaced_job_set: Annotated[str, NullIsDefault, Schema(maxLength=64)] = ""
     """UID of the JobSet in whose place a new one is made; empty when that is there."""
+
+    world_sizes: Annotated[list[WorldSize], NullIsDefault, Schema(list_type="atomic", maxItems=32)] = Field(
+        default_factory=list
+    )
+    """The last numbers of nodes of an elastic job."""
+
+    resizing: Annotated[int | None, Schema(minimum=1)] = None
+    """For how many nodes the JobSet was asked in place; if it refuses, a new one is made."""
 
     goodput: Goodput | None = None
 

@@ -57,6 +57,30 @@ class EnvInjection(ApiModel):
     """Containers by ReplicatedJob."""
 
 
+class ElasticPolicy(ApiModel):
+    """Between how few and how many nodes the job trains (KEP-2903).
+
+    The number may change while it runs: nodes meet by torchrun's dynamic rendezvous.
+    """
+
+    __schema__: ClassVar[Schema] = Schema(
+        (
+            "!has(self.minNodes) || !has(self.maxNodes) || self.minNodes <= self.maxNodes",
+            "minNodes must not be greater than maxNodes",
+        )
+    )
+
+    min_nodes: Annotated[int | None, Schema(minimum=1)] = None
+    """The fewest nodes that train; 1 if absent."""
+
+    max_nodes: Annotated[int | None, Schema(minimum=1)] = None
+    """The most nodes that train; as many as minNodes if absent."""
+
+    max_restarts: Annotated[int | None, Schema(minimum=0)] = None
+    """How often torchrun starts the processes anew after one of them failed, for instance because its peer left; nodes
+    that join do not count. As torchrun says if absent: never."""
+
+
 class TorchPolicy(ApiModel):
     """Training with PyTorch's torchrun."""
 
@@ -72,6 +96,8 @@ class TorchPolicy(ApiModel):
     """Processes on each node unless the TrainJob says otherwise: a number, gpu (one for each GPU that torchrun finds),
     cpu (one for each CPU of the container), or auto, the default (gpu where the container has GPUs, one for each other
     accelerator, else cpu)."""
+
+    elastic_policy: ElasticPolicy | None = None
 
     env_injection: EnvInjection | None = None
 

@@ -22,6 +22,7 @@ from trainmaster.runtime.api.meta import (
 )
 from trainmaster.runtime.api.resilience import ResiliencePolicy, ResilienceStatus
 from trainmaster.runtime.api.shapes import NamedObjects, Resources, RuntimePatchSpec
+from trainmaster.runtime.api.trainingruntime import ElasticPolicy
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -168,6 +169,17 @@ class Trainer(ApiModel):
     ] = None
     """How many processes train on each node."""
 
+    elastic_policy: ElasticPolicy | None = None
+    """Within which limits numNodes may change while the job trains: laid over that of the runtime, field by field."""
+
+
+_FIXED: Final = " && ".join(
+    f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})"
+    for name in (field.alias for field in Trainer.model_fields.values())
+    if name != "numNodes"
+)
+"""The rule that nothing of a trainer changes but its number of nodes; whether that may, the runtime says."""
+
 
 class RuntimePatch(ApiModel):
     """Changes to the runtime on behalf of one manager."""
@@ -189,7 +201,7 @@ class TrainJobSpec(ApiModel):
 
     initializer: Annotated[Initializer | None, Schema(IMMUTABLE)] = None
 
-    trainer: Annotated[Trainer | None, Schema(IMMUTABLE)] = None
+    trainer: Annotated[Trainer | None, Schema((_FIXED, IMMUTABLE[1]))] = None
 
     runtime_patches: Annotated[list[RuntimePatch], NullIsDefault, Schema(keys=["manager"], maxItems=16)] = Field(
         default_factory=list

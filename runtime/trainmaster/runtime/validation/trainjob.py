@@ -29,13 +29,16 @@ from trainmaster.runtime.api.constants import (
     SUPPORT_LABEL,
 )
 from trainmaster.runtime.canonical import TemplateInvalid, without_blanks
+from trainmaster.runtime.elastic import elastic_limits, elastic_problems
 from trainmaster.runtime.field_errors import ErrorType, FieldError, FieldWarning, ValidationResult
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.models import CONFIG_PHASE
+from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.names import domain_prefixed_path
 from trainmaster.runtime.podspec import warn_of_metadata
+from trainmaster.runtime.rendezvous import node_count
 from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, new_info, resolve
 from trainmaster.runtime.strategicpatch import MergeError
 from trainmaster.runtime.validation.jobset import validate_jobset
@@ -81,7 +84,9 @@ def validate_trainjob(
         return ValidationResult(refusal=f"unsupported runtime: {unknown}")
     before = _parsed(old)
     errors, warnings = [*_check_trainer(job, before), *validate_runtime_patches(job, before)], list[FieldWarning]()
-    if job.spec.managed_by == MANAGED_BY_TRAINER and not job.is_finished:
+    if job.spec.managed_by != MANAGED_BY_TRAINER or job.is_finished:
+        errors += _check_resize(job, before, None)
+    else:
         build_errors, warnings = _check_build(job, before, framework, listers)
         errors += build_errors
         warnings += _late_changes(job, before)
@@ -100,12 +105,28 @@ def _check_trainer(job: TrainJob, before: TrainJob | None) -> Iterator[FieldErro
         yield FieldError("spec.trainer.numProcPerNode", detail, value=trainer.num_proc_per_node)
 
 
+def _check_resize(job: TrainJob, before: TrainJob | None, info: Info | None) -> Iterator[FieldError]:
+    """Check that the number of nodes changes only where it may; the schema cannot know the runtime."""
+    old, new = before.spec.trainer if before else None, job.spec.trainer
+    if old is None or new is None or old.num_nodes == new.num_nodes:
+        return
+    if new.num_nodes is None or info is None or elastic_limits(info.ml_policy, job) is None:
+        detail = "field is immutable: only a job with an elasticPolicy of mlPolicy.torch changes its size"
+        yield FieldError("spec.trainer.numNodes", detail, value=new.num_nodes)
+
+
 def _late_changes(job: TrainJob, before: TrainJob | None) -> Iterator[FieldWarning]:
     """Warn of what the schema lets one add to a TrainJob that runs."""
     if before is None or job.spec.suspend or before.spec.suspend:
         return
-    for name in ("trainer", "initializer"):
-        if getattr(job.spec, name) != getattr(before.spec, name):
+    trainer, old = job.spec.trainer, before.spec.trainer
+    if trainer and old:
+        trainer = trainer.model_copy(update={"num_nodes": old.num_nodes})  # if that may change, it does
+    for name, is_changed in (
+        ("trainer", trainer != old),
+        ("initializer", job.spec.initializer != before.spec.initializer),
+    ):
+        if is_changed:
             detail = (
                 "does not change what runs already: for that, suspend the TrainJob, delete its JobSet and resume it"
             )
@@ -119,7 +140,10 @@ def _check_build(
     warnings = list[FieldWarning]()
     try:
         runtime = _runtime(job, listers, stored=before is not None)
-        errors, warnings = framework.validate(new_info(job, runtime, listers=listers), job, before, listers)
+        info = new_info(job, runtime, listers=listers)
+        fixed = [*_check_resize(job, before, info), *elastic_problems(info, job, node_count(info, job))]
+        errors, warnings = framework.validate(info, job, before, listers)
+        errors += fixed
         # What is wrong already would come up again, in other words.
         if not errors and not any(_check_trainer(job, before)):
             for found in _check_resolution(job, runtime, framework, listers):

@@ -58,6 +58,7 @@ from trainmaster.controller.reconciling.trainjobs.plugin_failures import (
 from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
 from trainmaster.controller.reconciling.write_backoff import digest
 from trainmaster.controller.reconciling.writes import GroupVersionKind, JobEvent
+from trainmaster.controller.resilience.ledger import RESIZED
 from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.metrics.trainjobs import count_node_failure, exemplar_of
 from trainmaster.runtime.api import TrainJob, parse_trainjob
@@ -189,10 +190,11 @@ class TrainJobDecider:
         if verdict is not None and verdict.replaces:
             planned = replacement(observed)
         else:
-            planned = Plan() if ends else await self._plan(key, observed, fails)
+            resizes = verdict is not None and verdict.resizes
+            planned = Plan() if ends else await self._plan(key, observed, fails, resizes=resizes)
         if verdict is not None:
             planned.verdict = verdict
-            planned.status_events += [JobEvent(reason, note, "Warning") for reason, note in verdict.events]
+            planned.status_events += [_event(*each) for each in verdict.events]
             planned.look_again(verdict.due)
         planned.report, planned.findings, planned.deadline_exceeded = report, findings, exceeded
         planned.unsupported_runtime = unsupported_runtime(job.spec.runtime_ref)
@@ -208,12 +210,12 @@ class TrainJobDecider:
             planned.look_again(ttl if made == _digest(observed.raw) else time_to_live(observed))
         return planned
 
-    async def _plan(self, key: str, observed: Observed, fails: bool) -> Plan:
-        made = self._lasting_plans.get(key) if not fails and not observed.job.is_finished else None
+    async def _plan(self, key: str, observed: Observed, fails: bool, *, resizes: bool) -> Plan:
+        made = self._lasting_plans.get(key) if not (fails or resizes) and not observed.job.is_finished else None
         if made is not None and _runs(observed) and made[0] == _digest(observed.raw):
             return Plan(skipped=())
         self.forget_plan(key)
-        decide = partial(plan, observed, self._framework, fails=fails, now=self._clock.now())
+        decide = partial(plan, observed, self._framework, fails=fails, resizes=resizes, now=self._clock.now())
         if self._plugin_threads is not None:
             try:
                 return await self._plugin_threads.run(decide)
@@ -335,6 +337,10 @@ def _runs(observed: Observed) -> bool:
     if workload["metadata"].get("deletionTimestamp") or (workload.get("spec") or {}).get("suspend"):
         return False
     return not without_jobs(workload)
+
+
+def _event(reason: str, note: str) -> JobEvent:
+    return JobEvent(reason, note, "Normal" if reason == RESIZED else "Warning")
 
 
 def _digest(trainjob: JsonObject) -> int:

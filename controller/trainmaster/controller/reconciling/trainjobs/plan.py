@@ -102,8 +102,15 @@ class Plan(Decision):
     """Failures of plugins without which it was planned; None: it was not resolved."""
 
 
-def plan(observed: Observed, framework: Framework, *, fails: bool, now: datetime) -> Plan:
-    """Decide what to write for one TrainJob; `fails` tells whether the manager ends it.
+def plan(observed: Observed, framework: Framework, *, fails: bool, resizes: bool = False, now: datetime) -> Plan:
+    """Decide what to write for one TrainJob.
+
+    Args:
+        observed: What it rests on.
+        framework: The plugins.
+        fails: Whether the manager ends it.
+        resizes: Whether its JobSet is asked to change its size while it runs.
+        now: The time.
 
     Raises:
         ObjectUnreadable: Its snapshot exists but cannot be read.
@@ -146,7 +153,9 @@ def plan(observed: Observed, framework: Framework, *, fails: bool, now: datetime
         for desired in resolution.objects:
             if planned.problem or planned.waiting:
                 break
-            _plan_object(desired, resolution.builders[desired.identity], observed, planned, framework.pruned)
+            _plan_object(
+                desired, resolution.builders[desired.identity], observed, planned, framework.pruned, resizes=resizes
+            )
         _prune(resolution.objects, observed, planned, framework.pruned)
         _find_lack_of_jobs(resolution, observed, planned)
         planned.time_to_live = _ttl_after_finished(job, runtime)
@@ -373,7 +382,13 @@ def _prune(objects: Iterable[Desired], observed: Observed, planned: Plan, kinds:
 
 
 def _plan_object(
-    desired: Desired, builder: str, observed: Observed, planned: Plan, pruned: Collection[GroupVersionKind]
+    desired: Desired,
+    builder: str,
+    observed: Observed,
+    planned: Plan,
+    pruned: Collection[GroupVersionKind],
+    *,
+    resizes: bool,
 ) -> None:
     api_version, kind, name = desired.identity
     job = observed.job
@@ -397,6 +412,8 @@ def _plan_object(
         planned.waiting = True  # what comes after it is made for the new one
     elif existing is None:
         planned.applies.append(Apply(desired.object, create=once))
+    elif resizes and observed.is_workload(desired.identity):
+        planned.applies.append(Apply(desired.object, uid=existing["metadata"]["uid"], optional=True))
     elif found := _drift(desired, existing, job):
         # Most of a workload is immutable, and what is built may have changed since, but stopping it is always possible.
         runs = not (existing.get("spec") or {}).get("suspend", False)

@@ -29,9 +29,14 @@ _FAILURES: dict[GroupResource, str] = {
 
 
 class JobSetController(SingleLoopController):
-    """Runs the JobSets that name no other controller in `spec.managedBy`; admits them from its construction on."""
+    """Runs the JobSets that name no other controller in `spec.managedBy`; admits them from its construction on.
 
-    def __init__(self, api: Api) -> None:
+    Args:
+        api: The API.
+        elastic: Whether JobSets may change their size (feature gate ElasticJobSet).
+    """
+
+    def __init__(self, api: Api, *, elastic: bool = False) -> None:
         self._api = api
         self._jobs = Indexer(controller_uid)
         self._events = EventRecorder(api, "jobset-controller")
@@ -39,7 +44,7 @@ class JobSetController(SingleLoopController):
         self._loop.watch(JOBS, self._jobs.observe)
         self._loop.watch_keys(JOBSETS)
         self._loop.watch(JOBS, self._job_changed)
-        api.add_admission(JOBSETS, jobset_webhook(api.registry))
+        api.add_admission(JOBSETS, jobset_webhook(api.registry, elastic=elastic))
 
     def _job_changed(self, event: Event) -> None:
         owner = controller_of(event.record.object)
@@ -67,6 +72,8 @@ class JobSetController(SingleLoopController):
             await self._create(jobset, SERVICES if obj["kind"] == "Service" else PERSISTENT_VOLUME_CLAIMS, obj)
         for job in plan.create:
             await self._create(jobset, JOBS, job)
+        for job, size in plan.resize:
+            await self._update(JOBS, {**job, "spec": {**job["spec"], **size}})
         for job in plan.suspend:
             await self._update(JOBS, {**job, "spec": {**job["spec"], "suspend": True}})
         for job, template in plan.resume:

@@ -47,6 +47,8 @@ class JobSetPlan:
     ensure: list[JsonObject] = field(default_factory=list)
     """The Service and claims that have to exist before the Jobs; existing ones are left alone."""
     create: list[JsonObject] = field(default_factory=list)
+    resize: list[tuple[JsonObject, JsonObject]] = field(default_factory=list)
+    """Jobs of another size than their JobSet, each with the fields that change."""
     suspend: list[JsonObject] = field(default_factory=list)
     resume: list[tuple[JsonObject, JsonObject]] = field(default_factory=list)
     """Suspended Jobs, each with the pod template of the JobSet that it takes over."""
@@ -84,6 +86,7 @@ def plan_jobset(jobset: JsonObject, jobs: Sequence[JsonObject], *, now: datetime
             plan.ensure.append(build_service(jobset))
         plan.ensure += build_claims(jobset)
         _create_jobs(plan, jobset, children, by_name, now=now)
+        _resize_jobs(plan, jobset, children)
         if is_suspended(jobset):
             _suspend_jobs(plan, children, now=now)
         else:
@@ -179,6 +182,18 @@ def _set_startup_condition(plan: JobSetPlan, *, completed: bool, now: datetime) 
     else:
         kind, reason, text = STARTUP_IN_PROGRESS, "InOrderStartupPolicyInProgress", "is in progress"
     plan.notes += set_condition(plan.status, kind, reason, f"in order startup policy {text}", now=now)
+
+
+def _resize_jobs(plan: JobSetPlan, jobset: JsonObject, children: ChildJobs) -> None:
+    """Give Jobs the size of their JobSet, whoever has changed which; what it does not say stays."""
+    for replicated_job in jobset["spec"]["replicatedJobs"]:
+        wanted = replicated_job["template"]["spec"]
+        size = {name: wanted[name] for name in ("parallelism", "completions") if wanted.get(name)}
+        if len(size) < 2 or wanted.get("completionMode") != "Indexed":
+            continue
+        for job in children.active:
+            if replicated_job_of(job) == replicated_job["name"] and not size.items() <= job["spec"].items():
+                plan.resize.append((job, size))
 
 
 def _suspend_jobs(plan: JobSetPlan, children: ChildJobs, *, now: datetime) -> None:

@@ -42,15 +42,22 @@ _SCHEDULING_METADATA = ("labels", "annotations")
 _SCHEDULING_SPEC = ("nodeSelector", "tolerations", "schedulingGates")
 
 
-def jobset_webhook(registry: Registry) -> AdmissionHook:
-    """Return the hook; it needs the registry for the schema of the JobSets that are served at the time of a request."""
+def jobset_webhook(registry: Registry, *, elastic: bool = False) -> AdmissionHook:
+    """Return the hook.
+
+    Args:
+        registry: Has the schema of the JobSets that are served at the time of a request.
+        elastic: Whether JobSets may change their size.
+    """
 
     def admit(operation: Operation, obj: JsonObject, old: JsonObject | None) -> JsonObject:
         set_defaults(obj)
         schema = registry.get(JOBSETS).schema
         if "spec" not in obj or (schema is not None and schema.validate(obj)):
             return obj  # malformed: the API refuses it next, and says what is wrong better than the rules below could
-        problems = validate_create(obj) if operation == "CREATE" or old is None else validate_update(obj, old)
+        problems = (
+            validate_create(obj) if operation == "CREATE" or old is None else validate_update(obj, old, elastic=elastic)
+        )
         if problems:
             refusal = errors.invalid(JOBSETS.group, "JobSet", obj["metadata"].get("name", ""), problems)
             message = f'admission webhook "{_WEBHOOK}" denied the request: {refusal.message}'
@@ -100,10 +107,16 @@ def validate_create(jobset: JsonObject) -> list[FieldError]:
     return [error for check in checks for error in check(jobset)]
 
 
-def validate_update(jobset: JsonObject, old: JsonObject) -> list[FieldError]:
-    """Return what is wrong with a change: only where pods run may change, and only while the JobSet is suspended."""
-    errors = []
+def validate_update(jobset: JsonObject, old: JsonObject, *, elastic: bool = False) -> list[FieldError]:
+    """Return what is wrong with a change: only where pods run may change, and only while the JobSet is suspended.
+
+    An elastic one may change its size as well, but nothing else at the same time.
+    """
+    errors = list[FieldError]()
     new_jobs, old_jobs = jobset["spec"].get("replicatedJobs") or [], old["spec"].get("replicatedJobs") or []
+    if elastic and new_jobs != old_jobs and list(map(_unsized, new_jobs)) == list(map(_unsized, old_jobs)):
+        errors += _check_sizes(new_jobs, old_jobs, ended=bool((old.get("status") or {}).get("terminalState")))
+        new_jobs = old_jobs
     if jobset["spec"].get("suspend") or old["spec"].get("suspend"):
         known = {each["name"] for each in old_jobs}
         new_jobs = [_masked(each) if each["name"] in known else each for each in new_jobs]
@@ -113,6 +126,33 @@ def validate_update(jobset: JsonObject, old: JsonObject) -> list[FieldError]:
     if jobset["spec"].get("managedBy") != old["spec"].get("managedBy"):
         errors.append(FieldError("spec.managedBy", "Invalid", jobset["spec"].get("managedBy"), "field is immutable"))
     return errors
+
+
+def _unsized(replicated_job: JsonObject) -> JsonObject:
+    unsized: JsonObject = copy_tree(replicated_job)
+    spec = unsized["template"]["spec"]
+    if spec.get("completionMode") == "Indexed":
+        spec.pop("parallelism", None)
+        spec.pop("completions", None)
+    return unsized
+
+
+def _check_sizes(new_jobs: list[JsonObject], old_jobs: list[JsonObject], *, ended: bool) -> Iterator[FieldError]:
+    """Check new sizes; as JobSet does, this takes one without completions."""
+    for position, (new, old) in enumerate(zip(new_jobs, old_jobs, strict=True)):
+        path, spec = f"spec.replicatedJobs[{position}].template.spec", new["template"]["spec"]
+        if new == old:
+            continue
+        if ended:
+            detail = "Cannot mutate parallelism or completions when JobSet is in a terminal state (Completed or Failed)"
+            yield FieldError(path, "Forbidden", detail=detail)
+            continue
+        for name in ("parallelism", "completions"):
+            if spec.get(name, 1) < 1:
+                yield FieldError(f"{path}.{name}", "Invalid", spec[name], f"{name} must be >= 1")
+        if spec.get("completions") is not None and spec["completions"] != spec.get("parallelism", 1):
+            detail = "completions must be equal to parallelism for Elastic Indexed Jobs"
+            yield FieldError(f"{path}.completions", "Invalid", spec["completions"], detail)
 
 
 def _masked(replicated_job: JsonObject) -> JsonObject:
