@@ -72,7 +72,7 @@ async def test_each_page_shows_what_it_should(stack: Stack) -> None:
         assert await pages.get("/debug") == (200, INDEX)
         assert set(re.findall(r"^/debug/(\w+)", INDEX, re.MULTILINE)) == {*PAGES, "profile"}
         _, tasks = await pages.get("/debug/tasks")
-        assert "trainjob_controller-0" in tasks
+        assert "clustertrainingruntime_controller-0" in tasks
         _, threads = await pages.get("/debug/threads")
         assert "leader-election\n" in threads
         _, caches = await pages.get("/debug/cache")
