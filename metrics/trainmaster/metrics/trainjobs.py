@@ -87,7 +87,7 @@ FAILURES = Counter(
 )  # fmt: skip
 SECONDS = Counter(
     "trainmaster_trainjob_seconds_total",
-    "What the time of TrainJobs that have ended was spent on, from their creation; it is counted at their end",
+    "What the time of TrainJobs with a resilience policy was spent on, counted at their end",
     ("kind", "runtime", "queue"), registry=REGISTRY,
 )  # fmt: skip
 NODE_FAILURES = Counter(

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from sys import intern
 from typing import Any, Literal, NamedTuple
 
 from trainmaster.controller.job_metrics.job_state import (
@@ -41,7 +40,7 @@ from trainmaster.controller.job_metrics.workload_facts import (
     read_workload,
 )
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.clock import Clock, parse_time, time_text
+from trainmaster.controller.kube.clock import Clock, parse_time
 from trainmaster.controller.resilience.goodput import KINDS, goodput_of
 from trainmaster.metrics import trainjobs as families
 from trainmaster.metrics.series import Histogram
@@ -86,9 +85,6 @@ class _Job:
 
     never_resumed: bool = False
     """Whether it was created suspended, and has been ever since."""
-
-    ran: str = ""
-    """When all of it was seen to run for the first time."""
 
     workload: str = ""
     """The UID of the JobSet that is known."""
@@ -160,8 +156,8 @@ class TrainJobObserver:
             job.known = tuple(facts)
         ends = bool(facts.end) and not (is_known or job.reached & END)
         self._update(key, job, facts, workload, failure, is_known=is_known)
-        if ends and raw is not None:
-            self._count_seconds(key, job, facts, raw, workload)
+        if ends and raw is not None and ((raw.get("status") or {}).get("resilience") or {}).get("goodput"):
+            self._count_seconds(key, facts, raw)
 
     def on_workload_event(self, change: Delta) -> None:
         """Handle an event of a JobSet."""
@@ -201,8 +197,6 @@ class TrainJobObserver:
         job.reached |= now
         if news and not is_known:
             self._observe(key, facts, workload, runtime, news)
-            if news & RUNNING:
-                job.ran = intern(time_text(self._clock.now()))
         if facts.wants_suspend or facts.suspended or job.suspended_since is not None or job.never_resumed:
             self._follow_suspension(key, job, facts, runtime, is_known=is_known)
         if facts.restarts or (workload is not None and (workload.restarts or workload.uid != job.workload)):
@@ -226,12 +220,9 @@ class TrainJobObserver:
             if facts.end == FAILED:
                 families.count(families.FAILURES, *(facts.failure or UNKNOWN), runtime, exemplar=exemplar)
 
-    def _count_seconds(
-        self, key: str, job: _Job, facts: TrainJobFacts, raw: JsonObject, workload: WorkloadFacts | None
-    ) -> None:
-        """Count what the time of a job was spent on that has just ended."""
-        jobset = {"metadata": {"creationTimestamp": workload.created}} if workload is not None else None
-        goodput = goodput_of(raw, jobset=jobset, started=job.ran, now=self._clock.now())
+    def _count_seconds(self, key: str, facts: TrainJobFacts, raw: JsonObject) -> None:
+        """Count what the time of a job was spent on that has just ended, as its status keeps it."""
+        goodput = goodput_of(raw, now=self._clock.now())
         labels = self._metrics.runtimes.find(facts.runtime), self._metrics.queues.admit(facts.queue)
         for kind, field in KINDS.items():
             seconds = goodput.get(field, 0)
