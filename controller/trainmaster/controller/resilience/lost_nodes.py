@@ -1,8 +1,8 @@
 """Pods of jobs with `nodes.lostAfter` are removed from nodes that are lost, so that the job can start anew elsewhere.
 
 - Nodes are watched from when the first job has such a policy, and trimmed to what tells whether they are lost.
-- A node is lost when its Node is gone, or has the taint `out-of-service`; or when it has not been ready for
-  `lostAfter`. Before anything is removed the Node is read once more: a cache may be old.
+- A node is lost when its Node is gone; when it is not ready and has the taint `out-of-service`; or when it has not been
+  ready for `lostAfter`. Before anything is removed the Node is read once more: a cache may be old.
 - Pods get the condition DisruptionTarget, as those that the cluster takes away: so Job and JobSet restart the group
   without a charge, and what has been done is seen by who goes on after a crash.
 - While the kubelet still reports (Ready=False) pods are deleted with their grace period. When that is over, or nothing
@@ -76,11 +76,11 @@ def loss_of(name: str, node: JsonObject | None) -> Loss | None:
     """Return why the pods of a node may be lost; None if it is ready."""
     if node is None:
         return Loss(f"node {name} is gone", None)
-    if any(taint.get("key") == _OUT_OF_SERVICE for taint in (node.get("spec") or {}).get("taints") or ()):
-        return Loss(f"node {name} is out of service", None)
     ready = find_condition(stored_status(node)["conditions"], "Ready") or {}
     if ready.get("status") not in ("False", "Unknown") or not ready.get("lastTransitionTime"):
         return None
+    if any(taint.get("key") == _OUT_OF_SERVICE for taint in (node.get("spec") or {}).get("taints") or ()):
+        return Loss(f"node {name} is out of service", None)
     since = ready["lastTransitionTime"]
     return Loss(f"node {name} is not ready since {since}", parse_time(since), ready["status"] == "Unknown")
 
@@ -153,7 +153,7 @@ class LostNodes:
             self.queue.add(name)
 
     async def reconcile(self, name: str) -> float | None:
-        """Remove what is due of the pods of a node."""
+        """Remove what is due of the pods of a node; returns after how many seconds the next is due."""
         if self._nodes is None:
             return None  # its pods come again when the nodes are known
         loss, pods = loss_of(name, self._nodes.store.get(name)), list(self._pods(name))
