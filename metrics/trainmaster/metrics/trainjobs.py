@@ -30,7 +30,7 @@ MOST_ACCELERATORS: Final = 8
 MOST_QUEUES: Final = 7
 """Likewise queues."""
 MOST_NODES: Final = 100
-"""Likewise nodes on which jobs have failed; the others have no series."""
+"""Likewise nodes on which jobs have failed."""
 
 _EXEMPLAR_LIMIT: Final = 128
 """Characters of all names and values of an exemplar together, as OpenMetrics demands."""
