@@ -67,7 +67,7 @@ _JOB_CODES: Final = ("200", "201", "401", "403", "404", "409", "429", "500", "50
 LABELS: Final = (
     Label(
         "trainmaster_trainjob_node", "node",
-        f"The name of the node, for the first {trainjobs.MOST_NODES} on which a job failed; `{trainjobs.OTHER}` for others",
+        f"The name of the node, for the first {trainjobs.MOST_NODES} on which a job failed; else `{trainjobs.OTHER}`",
         most=trainjobs.MOST_NODES + 1,
     ),
     Label(
