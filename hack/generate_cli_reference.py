@@ -93,7 +93,8 @@ def _without_repeated_groups(page: list[str]) -> Iterator[str]:
         if text.startswith("##"):
             command = text.split("`")[1]
         elif text.count("\n") > _LONG_TABLE and command != seen.setdefault(text, command):
-            text = f"The options are those of [`{seen[text]}`](#{seen[text].replace(' ', '-')}).\n"
+            yield f"The options are those of [`{seen[text]}`](#{seen[text].replace(' ', '-')}).\n"
+            continue
         yield text
 
 
