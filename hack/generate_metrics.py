@@ -290,8 +290,8 @@ def _values(values: Sequence[str]) -> str:
     shown = [f"`{each}`" if each else "(empty)" for each in values]
     if len(set(Cause) & set(values)) > _MANY:
         absent = [f"`{each}`" for each in Cause if each not in values]
-        causes = "the [causes](guides/explain.md#the-causes)" + (f" without {', '.join(absent)}" if absent else "")
-        shown = [causes, *(text for each, text in zip(values, shown, strict=True) if each not in set(Cause))]
+        causes = "all [causes](guides/explain.md#the-causes)" + (f" except {', '.join(absent)}" if absent else "")
+        shown = [*(text for each, text in zip(values, shown, strict=True) if each not in set(Cause)), causes]
     return ", ".join(shown)
 
 

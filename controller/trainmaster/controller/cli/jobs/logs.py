@@ -82,7 +82,7 @@ def command(commands: Any) -> None:
     run.add_argument("--attempt", type=count, metavar="N", help="this attempt, counted from 0; default: the last")
     parser.add_argument("--tail", type=count, metavar="N", help="the last N lines; default: all")
     parser.add_argument(
-        "--since", type=_seconds, metavar="DURATION", help="newer lines, for instance 30s, 10m or 1h30m"
+        "--since", type=_seconds, metavar="DURATION", help="lines of this time, for instance 30s, 10m or 1h30m"
     )
     parser.add_argument("--timestamps", action="store_true", help="begin each line with its time")
     add_cluster_options(parser)
