@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -46,10 +46,14 @@ _HEAD: Final = """\
 {text}
 
 Types in *italics* are those of Kubernetes {version}. Fields in **bold** are required; a linked field has a table of its
-own. In paths, `[]` means each element of a list, and `*` each value of a map. Rules are the messages of the API server.
+own. A *duration* is text as in Go: `90s`, `1h30m`. In paths, `[]` means each element of a list, and `*` each value of
+a map. Rules are the messages of the API server.
 """
 _DEPTH_OF_CONTENTS: Final = 2
 """How many steps below the kind are listed in the table of contents of the site."""
+_DURATION_PATTERN: Final = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
+_FEW_FIELDS: Final = 3
+"""An object with more fields has a table of its own."""
 _TRAINER: Final = """\
 The API of Kubeflow Trainer v2: [TrainJobs](../concepts/trainjobs.md) and [runtimes](../concepts/runtimes.md). Admission
 also checks a TrainJob against its runtime and plugins; `trainmaster validate` [does the same](../guides/files.md) for
@@ -78,14 +82,16 @@ def page(title: str, text: str, kinds: Sequence[dict[str, Any]]) -> str:
     """Return the page of an API group."""
     written: dict[str, str] = {}
     parts = [_HEAD.format(title=f"`{title}`", text=text, version=KUBERNETES_VERSION)]
+    seen: set[str] = set()
+    repeated = {key for kind in kinds for key in _repeated(_schema(kind), seen)}
     for kind in kinds:
-        parts += _kind(kind, written)
+        parts += _kind(kind, written, repeated)
     return "\n".join(parts)
 
 
-def _kind(kind: dict[str, Any], written: dict[str, str]) -> Iterator[str]:
+def _kind(kind: dict[str, Any], written: dict[str, str], repeated: Collection[str]) -> Iterator[str]:
     spec, [version] = kind["spec"], kind["spec"]["versions"]
-    name, schema = _kind_name(kind), version["schema"]["openAPIV3Schema"]
+    name, schema = _kind_name(kind), _schema(kind)
     yield f"## {name}\n"
     yield f"{schema['description']}\n"
     scope = "belong to a namespace" if spec["scope"] == "Namespaced" else "belong to no namespace"
@@ -96,7 +102,13 @@ def _kind(kind: dict[str, Any], written: dict[str, str]) -> Iterator[str]:
         facts.append(f"`kubectl scale` sets `{version['subresources']['scale']['specReplicasPath'].lstrip('.')}`.")
     yield f"{' '.join(facts)}\n"
     root = {**schema["properties"], "metadata": of_kubernetes(OBJECT_META)}
-    yield from _table(name, "", {**schema, "properties": root}, written)
+    yield from _table(name, "", {**schema, "properties": root}, written, repeated)
+
+
+def _schema(kind: dict[str, Any]) -> Schema:
+    [version] = kind["spec"]["versions"]
+    schema: Schema = version["schema"]["openAPIV3Schema"]
+    return schema
 
 
 def _kind_name(kind: dict[str, Any]) -> str:
@@ -104,18 +116,18 @@ def _kind_name(kind: dict[str, Any]) -> str:
     return name
 
 
-def _table(kind: str, path: str, node: Schema, written: dict[str, str]) -> Iterator[str]:
+def _table(kind: str, path: str, node: Schema, written: dict[str, str], repeated: Collection[str]) -> Iterator[str]:
     """Return the table of an object's fields, and the sections of the objects in it."""
     lines = ["| field | type | meaning |", "|---|---|---|"]
     below: list[tuple[str, Schema]] = []
     rules = list(_rules("", node))
-    required = node.get("required", ())
-    for name, child in node["properties"].items():
+    for name, child, is_required in _fields(node, repeated):
         if not path and name in {"apiVersion", "kind"}:
             continue
         place, inner = _unfolded(f"{path}.{name}".lstrip("."), child)
+        is_inline = _is_inline(inner, repeated)
         shown = f"`{name}`"
-        if _own(inner):
+        if _own(inner) and not is_inline:
             if (key := _key(inner)) not in written:
                 written[key] = _anchor(kind, place)
                 below.append((place, inner))
@@ -123,9 +135,9 @@ def _table(kind: str, path: str, node: Schema, written: dict[str, str]) -> Itera
         meaning = [_text(child.get("description") or inner.get("description") or ""), *_limits(child)]
         if inner is not child:
             meaning += [f"each {limit}" for limit in _limits(inner)]
-            rules += _rules(f"each of `{name}`", inner) if not _own(inner) else ()
+            rules += _rules(f"each of `{name}`", inner) if is_inline or not _own(inner) else ()
         meaning += [f"default `{json.dumps(child['default'])}`"] if "default" in child else []
-        shown = f"**{shown}**" if name in required else shown
+        shown = f"**{shown}**" if is_required else shown
         lines.append(f"| {shown} | {_type(child)} | {'; '.join(filter(None, meaning))} |")
         if inner is not child or (place, inner) not in below:  # otherwise its own table has them
             rules += _rules(f"`{name}`", child)
@@ -135,7 +147,34 @@ def _table(kind: str, path: str, node: Schema, written: dict[str, str]) -> Itera
     for place, inner in below:
         rank = "###" if place.count(".") <= _DEPTH_OF_CONTENTS else "####"
         yield f'<a id="{_anchor(kind, place)}"></a>\n\n{rank} `{place}`\n'
-        yield from _table(kind, place, inner, written)
+        yield from _table(kind, place, inner, written, repeated)
+
+
+def _fields(node: Schema, repeated: Collection[str], prefix: str = "") -> Iterator[tuple[str, Schema, bool]]:
+    """Return the fields of an object, and behind a small object its own: path, schema, and whether it is required."""
+    for name, child in node["properties"].items():
+        yield f"{prefix}{name}", child, name in node.get("required", ())
+        place, inner = _unfolded(f"{prefix}{name}", child)
+        if _is_inline(inner, repeated):
+            yield from _fields(inner, repeated, f"{place}.")
+
+
+def _is_inline(node: Schema, repeated: Collection[str]) -> bool:
+    """Return whether the fields of an object stand in the table of its parent."""
+    return _own(node) and len(node["properties"]) <= _FEW_FIELDS and _key(node) not in repeated
+
+
+def _repeated(node: Schema, seen: set[str]) -> Iterator[str]:
+    """Return the objects, by their keys, that stand in several places."""
+    for child in node["properties"].values():
+        _, inner = _unfolded("", child)
+        if not _own(inner):
+            continue
+        if (key := _key(inner)) in seen:
+            yield key
+        else:
+            seen.add(key)
+            yield from _repeated(inner, seen)
 
 
 def _unfolded(path: str, node: Schema) -> tuple[str, Schema]:
@@ -159,13 +198,15 @@ def _type(node: Schema) -> str:
         return f"map to {_type(node['additionalProperties'])}"
     if node.get("x-kubernetes-int-or-string"):
         return "integer or string"
+    if node.get("pattern") == _DURATION_PATTERN:
+        return "duration"
     if node.get("format") == "date-time":
         return "time"
     return str(node["type"])
 
 
 def _limits(node: Schema) -> Iterator[str]:
-    if _name(node) is not None and "items" not in node:
+    if node.get("pattern") == _DURATION_PATTERN or (_name(node) is not None and "items" not in node):
         return
     if "enum" in node:
         yield f"one of {', '.join(f'`{json.dumps(value)}`' if value == '' else f'`{value}`' for value in node['enum'])}"

@@ -12,6 +12,7 @@ import inspect
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -29,9 +30,21 @@ _HEAD: Final = """\
 `pip install 'trainmaster[local]'` brings all commands; without the extra, and in the image of the controller, those
 that need the embedded cluster or a display say what is missing. `trainmaster COMMAND --help` prints what stands here.
 {table}
+
+## Common options
+
+Several commands have these options and arguments with the same meaning. The sections below name those that apply.
+
+| option or argument | meaning |
+|---|---|
+{common}
 """
+_SHARED_BY: Final = 3
+"""So many commands have to share an option before it stands among the common ones."""
 _GROUPS: Final = {"options", "positional arguments"}
 """Titles of groups that argparse gives by itself."""
+_LONG_TABLE: Final = 10
+"""A table with more rows is printed once."""
 
 
 def main() -> int:
@@ -45,9 +58,44 @@ def document() -> str:
     parser = full_parser()
     rows = [f"| [`{name}`](#trainmaster-{name}) | {about} |" for name, about, _ in _commands(parser)]
     table = "\n".join(["", "| command | what it does |", "|---|---|", *rows])
-    return "\n".join(
-        [_HEAD.format(table=table), *(text for _, about, each in _commands(parser) for text in _command(each, about))]
+    common = _common(parser)
+    head = _HEAD.format(table=table, common="\n".join(common))
+    page = [head, *(text for _, about, each in _commands(parser) for text in _command(each, about, common))]
+    return "\n".join(_without_repeated_groups(page))
+
+
+def _common(parser: argparse.ArgumentParser) -> dict[str, str]:
+    """Return the rows that many commands share, with the name of each; of two meanings of a name the more frequent."""
+    count = Counter(
+        (_row(each, action), next(_names(action)).split()[0])
+        for each in _below(parser)
+        for action in each._actions  # noqa: SLF001
+        if _is_shown(action)
     )
+    common: dict[str, str] = {}
+    for (row, name), times in count.most_common():
+        if times >= _SHARED_BY and name not in common.values():
+            common[row] = name
+    return common
+
+
+def _below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    for _, _, each in _commands(parser):
+        yield each
+        yield from _below(each)
+
+
+def _without_repeated_groups(page: list[str]) -> Iterator[str]:
+    """Leave out a titled group of options that an earlier command has; say which one."""
+    seen: dict[str, str] = {}
+    command = ""
+    for text in page:
+        if text.startswith("##"):
+            command = text.split("`")[1]
+        elif text.count("\n") > _LONG_TABLE and command != seen.setdefault(text, command):
+            yield f"The options are those of [`{seen[text]}`](#{seen[text].replace(' ', '-')}).\n"
+            continue
+        yield text
 
 
 def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
@@ -59,23 +107,28 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argpa
                 yield name, about[name], below
 
 
-def _command(parser: argparse.ArgumentParser, about: str, rank: str = "##") -> Iterator[str]:
+def _command(parser: argparse.ArgumentParser, about: str, common: dict[str, str], rank: str = "##") -> Iterator[str]:
     yield f"{rank} `{parser.prog}`\n"
     yield _prose(parser, parser.description or f"{_sentence(about)}.")
     yield f"```text\n{_usage(parser)}\n```\n"
+    shared: list[str] = []
     for group in parser._action_groups:  # noqa: SLF001
         shown = [action for action in group._group_actions if _is_shown(action)]  # noqa: SLF001
-        if not shown:
+        rows = [_row(parser, action) for action in shown]
+        shared += [common[row] for row in rows if row in common]
+        rows = [row for row in rows if row not in common]
+        if not rows:
             continue
         if group.title and group.title not in _GROUPS:
             yield f"{_sentence(group.title)}{_escaped(f'. {group.description}' if group.description else ':')}\n"
         head = "option" if shown[0].option_strings else "argument"
-        rows = [_row(parser, action) for action in shown]
         yield "\n".join([f"| {head} | meaning |", "|---|---|", *rows]) + "\n"
+    if shared:
+        yield f"[Common](#common-options): {', '.join(f'`{name}`' for name in shared)}.\n"
     if parser.epilog:
         yield _prose(parser, parser.epilog)
     for _, about_it, below in _commands(parser):
-        yield from _command(below, about_it, "###")
+        yield from _command(below, about_it, common, "###")
 
 
 def _is_shown(action: argparse.Action) -> bool:

@@ -63,6 +63,9 @@ class Label(NamedTuple):
 _RUNTIMES: Final = trainjobs.MOST_RUNTIMES + 1
 _ACCELERATORS: Final = trainjobs.MOST_ACCELERATORS + 1
 _JOB_CODES: Final = ("200", "201", "401", "403", "404", "409", "429", "500", "503", rest_client.NO_ANSWER)
+_REASONS: Final = tuple(dict.fromkeys(reason for reasons in REASONS.values() for reason in reasons))
+_MANY: Final = len(Cause) // 2
+"""So many causes are named by those that are left out."""
 
 LABELS: Final = (
     Label(
@@ -81,8 +84,8 @@ LABELS: Final = (
     Label(
         "trainmaster_trainjobs", "reason",
         "The reason of the condition that tells why: `Blocked`, `Waiting` or `ContainerFailed` of what has not ended, "
-        "the first of these that holds; `Failed` of what has; see below",
-        tuple(dict.fromkeys(reason for reasons in REASONS.values() for reason in reasons)),
+        "the first of these that holds; `Failed` of what has",
+        _REASONS,
     ),
     Label(
         "trainmaster_trainjob_", "state",
@@ -276,13 +279,20 @@ def _section(title: str, of_it: Sequence[Family]) -> Iterator[str]:
 
 
 def _values_of(label: Label) -> str:
+    if label.name == "reason" and label.values == _REASONS:
+        return "see below"
     if label.values:
         return _values(label.values)
     return f"{label.most} at most" if isinstance(label.most, int) else label.most
 
 
 def _values(values: Sequence[str]) -> str:
-    return ", ".join(f"`{each}`" if each else "(empty)" for each in values)
+    shown = [f"`{each}`" if each else "(empty)" for each in values]
+    if len(set(Cause) & set(values)) > _MANY:
+        absent = [f"`{each}`" for each in Cause if each not in values]
+        causes = "all [causes](guides/explain.md#the-causes)" + (f" except {', '.join(absent)}" if absent else "")
+        shown = [*(text for each, text in zip(values, shown, strict=True) if each not in set(Cause)), causes]
+    return ", ".join(shown)
 
 
 def main() -> int:

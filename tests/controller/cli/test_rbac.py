@@ -172,7 +172,7 @@ def test_the_table_says_who_needs_what_and_why(capsys: pytest.CaptureFixture[str
         ["secrets", "create", "the cluster", "flux, mpi", "build what a TrainJob consists of"],
         [
             *("secrets", "get", "the cluster", "flux, mpi"),
-            "find out whose an object is that stands in the way, and who undoes our writes",
+            "find out who owns or changes an existing object",
         ],
         [
             *("secrets kubeflow-trainer-webhook-cert", "get,list,watch,patch", "namespace kubeflow"),

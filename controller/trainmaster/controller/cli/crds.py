@@ -23,9 +23,8 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "crds",
-        description="Print CustomResourceDefinitions: those of Trainer (trainer.kubeflow.org) and of the Training "
-        "Operator (kubeflow.org). `trainmaster crds | kubectl apply --server-side -f -` installs them. Nothing is "
-        "asked of a cluster.",
+        description="Print the CustomResourceDefinitions of Trainer (trainer.kubeflow.org) and the Training Operator "
+        "(kubeflow.org). `trainmaster crds | kubectl apply --server-side -f -` installs them.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -37,7 +36,7 @@ def command(commands: Any) -> None:
         default=[],
         type=lambda text: text.split(","),
         metavar="NAME,...",
-        help="leave these out, for instance mpijobs where the MPI Operator defines them",
+        help="omit these, for instance mpijobs beside the MPI Operator",
     )
     parser.add_argument("-o", "--output", choices=("yaml", "json", "name"), default="yaml", help="default: yaml")
     parser.set_defaults(run=reporting_errors(run))

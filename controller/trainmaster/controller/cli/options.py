@@ -54,7 +54,7 @@ def add_kubeconfig_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
-        help="the cluster; default: $KUBECONFIG, the embedded one if it runs here, else as kubectl finds it",
+        help="the cluster; default: $KUBECONFIG, the running embedded one, else as kubectl",
     )
 
 
@@ -67,7 +67,7 @@ def add_files_option(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="FILE",
-        help="YAML or JSON, any number of objects; a directory; - is standard input. May be repeated",
+        help="YAML or JSON file, a directory, or - for standard input. May be repeated",
     )
 
 
@@ -92,8 +92,8 @@ def add_configuration_options(parser: argparse.ArgumentParser, *, default: str =
         default=[],
         type=Path,
         metavar="FILE",
-        help="configuration file of the controller, or a directory of such files (*.yaml). May be repeated: files are "
-        f"merged in order, those of a directory in that of their names; default: {default}",
+        help="configuration file of the controller, or a directory with *.yaml. May be repeated: files are merged in "
+        f"order, of a directory by name; default: {default}",
     )
     add_feature_gates_option(parser)
 
@@ -107,9 +107,7 @@ def add_feature_gates_option(parser: argparse.ArgumentParser) -> None:
 
 def add_traceback_option(parser: argparse.ArgumentParser) -> None:
     """Add `--traceback`."""
-    parser.add_argument(
-        "--traceback", action="store_true", help="print where in its code a plugin has failed, for its author"
-    )
+    parser.add_argument("--traceback", action="store_true", help="print the traceback of a plugin that fails")
 
 
 def reporting_errors(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:

@@ -36,8 +36,8 @@ def command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "rbac",
         description=(
-            "Print the roles that the manager needs with a configuration file and the plugins that are installed here, "
-            "with their bindings to its service account. Nothing is asked of a cluster."
+            "Print the roles and bindings that the manager needs with a configuration and the plugins installed here. "
+            "No cluster is needed."
         ),
     )
     add_configuration_options(parser, default="that of our manifests")
@@ -52,7 +52,7 @@ def command(commands: Any) -> None:
         "--service-account",
         default=NAME,
         metavar="NAME",
-        help="of the manager, after which the roles are called; default: %(default)s",
+        help="of the manager, and name of the roles; default: %(default)s",
     )
     parser.add_argument(
         "-o", "--output", choices=("yaml", "json", "table"), default="yaml", help="table: who needs what, and why"

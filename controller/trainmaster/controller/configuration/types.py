@@ -69,13 +69,13 @@ class _Section(BaseModel):
 class Webhook(_Section):
     """The admission webhook server."""
 
-    enabled: bool = Field(True, description="Whether admission webhooks are served.", json_schema_extra=OURS)
+    enabled: bool = Field(True, description="Serve admission webhooks.", json_schema_extra=OURS)
     host: str | None = Field(None, description="Where they listen.", json_schema_extra={"default": "all interfaces"})
     port: Port = Field(9443, description="Their port.")
     cert_dir: str = Field(
         "/tmp/k8s-webhook-server/serving-certs",  # noqa: S108 - where the original's manifests mount it
-        description="The directory of `tls.crt` and `tls.key`, and of `ca.crt` for pods that report their progress. "
-        "Webhooks, metrics and status server have this certificate; a new one is taken up within ten seconds.",
+        description="Directory of `tls.crt` and `tls.key`, the certificate of webhooks, metrics and status server, "
+        "and of `ca.crt` for pods that report progress. New files are used within ten seconds.",
         json_schema_extra=OURS,
     )
 
@@ -83,17 +83,17 @@ class Webhook(_Section):
 class LeaderElection(_Section):
     """Which of several replicas acts; the durations are Go durations, for instance `15s`."""
 
-    leader_elect: bool = Field(False, description="Whether one replica leads, and the others wait.")
-    resource_lock: Literal["leases"] = Field("leases", description="Nothing else is possible.")
+    leader_elect: bool = Field(False, description="One replica leads, the others wait.")
+    resource_lock: Literal["leases"] = Field("leases", description="The only value.")
     resource_name: str = Field("trainer.kubeflow.org", description="The name of the Lease.")
     resource_namespace: str = Field(
         "", description="The namespace of the Lease.", json_schema_extra={"default": "that of the pod"}
     )
-    lease_duration: Duration = Field("15s", description="After so long without a renewal another replica leads.")
+    lease_duration: Duration = Field("15s", description="Another replica leads after this time without a renewal.")
     renew_deadline: Duration = Field(
-        "10s", description="After so long without a renewal the leader ends; shorter than the lease."
+        "10s", description="The leader ends after this time without a renewal; shorter than the lease."
     )
-    retry_period: Duration = Field("2s", description="Between two tries.")
+    retry_period: Duration = Field("2s", description="Time between two tries.")
 
     @model_validator(mode="after")
     def _periods_fit(self) -> Self:
@@ -117,10 +117,9 @@ class MetricsAuth(_Section):
 
     enabled: bool = Field(
         False,
-        description="Metrics are for bearers of a token that the API server authenticates (TokenReview) and allows "
-        "`get` of the path `/metrics` (SubjectAccessReview): 401 and 403 for others, 500 while it cannot be asked. The "
-        "manager needs to `create` `tokenreviews` and `subjectaccessreviews`. A good token is known for a minute, an "
-        "allowed user for five, a denied one for 30 s.",
+        description="Serve metrics only for a token that the API server authenticates (TokenReview) and allows `get` "
+        "of `/metrics` (SubjectAccessReview): otherwise 401 or 403, without an answer 500. The manager needs `create` "
+        "of both reviews. Valid tokens are cached for a minute, allowed users for five minutes, denied ones for 30 s.",
     )
 
 
@@ -129,7 +128,7 @@ class Metrics(_Section):
 
     bind_address: Address = Field(":8443", description="Where metrics are served.")
     secure_serving: bool = Field(
-        True, description="HTTPS, from the first good certificate in `webhook.certDir` on; otherwise HTTP."
+        True, description="HTTPS, once `webhook.certDir` has a valid certificate; otherwise HTTP."
     )
     auth: MetricsAuth = MetricsAuth()
 
@@ -137,7 +136,7 @@ class Metrics(_Section):
 class Health(_Section):
     """The probe endpoints; the address "0" switches them off."""
 
-    health_probe_bind_address: Address = Field(":8081", description="Where probes are served, to everybody.")
+    health_probe_bind_address: Address = Field(":8081", description="Where probes are served, without authentication.")
     readiness_endpoint_name: Endpoint = Field("readyz", description="The path of readiness.")
     liveness_endpoint_name: Endpoint = Field("healthz", description="The path of liveness.")
 
@@ -153,10 +152,10 @@ class Controller(_Section):
 
     group_kind_concurrency: dict[KindName, Annotated[int, Field(ge=1)]] = Field(
         default_factory=dict,
-        description="How many objects of a kind are reconciled at once, by `TrainJob.trainer.kubeflow.org`, "
-        "`TrainingRuntime.trainer.kubeflow.org`, `ClusterTrainingRuntime.trainer.kubeflow.org`, and "
-        "`PyTorchJob.kubeflow.org` and so on. Of kinds of jobs that are not named as many as the API server answers "
-        "without delay: from 16 to 64, fewer where it refuses.",
+        description="Objects of a kind reconciled at once, by `TrainJob.trainer.kubeflow.org`, "
+        "`TrainingRuntime.trainer.kubeflow.org`, `ClusterTrainingRuntime.trainer.kubeflow.org`, "
+        "`PyTorchJob.kubeflow.org` and so on. Other kinds of jobs: as many as the API server answers without delay, "
+        "16 to 64, fewer if it refuses.",
         json_schema_extra={"default": "found for each kind of jobs, 1 runtime"},
     )
 
@@ -166,19 +165,17 @@ class CertManagement(_Section):
 
     enable: bool = Field(
         True,
-        description="Whether the manager makes certificates of its own: an authority and a serving certificate, kept "
-        "in a Secret, renewed in time, and trusted by the webhook configurations ([certificates](certificates.md)). "
-        "If `false`, somebody else fills `webhook.certDir`, for instance cert-manager.",
+        description="The manager makes [certificates](certificates.md): an authority and a serving certificate, "
+        "stored in a Secret, renewed, and trusted by the webhook configurations. If `false`, cert-manager or another "
+        "tool fills `webhook.certDir`.",
     )
     webhook_service_name: str = Field(
         "kubeflow-trainer-controller-manager",
-        description="The Service by which the API server calls the webhooks, and pods the status server. Only webhook "
-        "configurations that refer to it are written.",
+        description="Service of webhooks and status server. Only webhook configurations that refer to it are written.",
     )
     webhook_secret_name: str = Field(
         "kubeflow-trainer-webhook-cert",
-        description="The Secret of the certificates, in the namespace of the manager. It has to exist; an empty one is "
-        "filled in.",
+        description="Secret of the certificates, in the manager's namespace. It must exist; an empty one is filled.",
     )
 
 
@@ -191,12 +188,12 @@ class ClientConnection(_Section):
 
     qps: NotNegative | None = Field(
         None,
-        description="Requests to the API server a second; zero is no limit.",
+        description="Requests to the API server a second; 0: no limit.",
         json_schema_extra={"default": "no limit"},
     )
     burst: Annotated[int, Field(ge=0)] | None = Field(
         None,
-        description="Requests at once. Who sets one of the two gets 50 and 100 for the other.",
+        description="Requests at once. If only one of both is set, the other is 50 (`qps`) or 100 (`burst`).",
         json_schema_extra={"default": "no limit"},
     )
 
@@ -218,11 +215,9 @@ class StatusServer(_Section):
         description="Where it listens.",
         json_schema_extra={"default": "all interfaces", **OURS},
     )
-    port: Port = Field(
-        10443, description="The port of the status server, where the feature gate `TrainJobStatus` is on."
-    )
-    qps: NotNegative = Field(5.0, description="Requests that it sends to the API server a second; zero is no limit.")
-    burst: Annotated[int, Field(ge=0)] = Field(10, description="Those at once.")
+    port: Port = Field(10443, description="Port of the status server (feature gate `TrainJobStatus`).")
+    qps: NotNegative = Field(5.0, description="Its requests to the API server a second; 0: no limit.")
+    burst: Annotated[int, Field(ge=0)] = Field(10, description="Its requests at once.")
 
 
 class Tls(_Section):
@@ -230,18 +225,17 @@ class Tls(_Section):
 
     min_version: Literal["", "1.0", "1.1", "1.2", "1.3"] | None = Field(
         None,
-        description="The lowest version that webhooks, metrics and status server speak: `1.0` to `1.3`.",
+        description="Lowest version of webhooks, metrics and status server: `1.0` to `1.3`.",
         json_schema_extra={"default": "`1.2`"},
     )
     cipher_suites: list[CipherSuite] = Field(
         default_factory=list,
-        description="Suites of TLS 1.2, by the names of IANA. Those that are not secure are refused; those of TLS 1.3 "
-        "are always on.",
+        description="Suites of TLS 1.2, by IANA names. Insecure ones are refused; those of TLS 1.3 are always on.",
         json_schema_extra={"default": "those of OpenSSL"},
     )
     next_protos: Protocols = Field(
         default_factory=lambda: [HTTP],
-        description="The servers speak HTTP/1.1 only: it has to be in the list, and others are told in the log.",
+        description="Must contain `http/1.1`, which all servers speak; others are logged.",
     )
 
 
@@ -250,8 +244,7 @@ class Logging(_Section):
 
     verbosity: Annotated[int, Field(ge=0)] = Field(
         0,
-        description="From `2` on the log has the level debug, below it info. `--zap-log-level` and `--zap-devel` win "
-        "over it.",
+        description="From `2`: debug, below: info. `--zap-log-level` and `--zap-devel` override it.",
         json_schema_extra=RELOADED,
     )
 
@@ -261,15 +254,14 @@ class Tracing(_Section):
 
     endpoint: Collector = Field(
         "",
-        description="The collector that takes traces by OTLP over HTTP: `host:port`, which is HTTP, or a URL, whose "
-        "path is `/v1/traces` unless it has one. Takes `pip install 'trainmaster[tracing]'`; see "
-        "[tracing](tracing.md).",
+        description="Collector of [traces](tracing.md) by OTLP over HTTP: `host:port` (HTTP), or a URL (default path "
+        "`/v1/traces`). Needs `pip install 'trainmaster[tracing]'`.",
         json_schema_extra={"default": "no traces"},
     )
     sampling_rate_per_million: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0,
-        description="Of a million objects, so many have their reconciles traced, each with all of them; and so many of "
-        "a million admission requests that nobody traces yet. Those that the API server traces are traced in any case.",
+        description="How many of a million objects have all their reconciles traced, and how many of a million "
+        "admission requests are traced besides those that the API server traces.",
     )
 
 
@@ -278,10 +270,9 @@ class Quarantine(_Section):
 
     failures: Annotated[int, Field(ge=1)] = Field(
         3,
-        description="A plugin is quarantined after so many failures in a row: of different TrainJobs, or of any that "
-        "exceed a limit.",
+        description="Failures in a row that quarantine a plugin: of different TrainJobs, or calls beyond a limit.",
     )
-    period: Period = Field("1m", description="After so long one call is let through. If it succeeds, all are.")
+    period: Period = Field("1m", description="Time until one call is tried. If it succeeds, the quarantine ends.")
 
 
 class Plugins(_Section):
@@ -289,35 +280,32 @@ class Plugins(_Section):
 
     enabled: list[str] = Field(
         default_factory=lambda: ["*"],
-        description="Plugins that are loaded, by the name of their entry point; `*` stands for all that are installed. "
-        "Those of Trainmaster itself are loaded in any case.",
+        description="Plugins to load, by entry point; `*`: all installed ones. Built-in plugins are always loaded.",
     )
     disabled: list[str] = Field(
         default_factory=list,
-        description="Plugins that are left out all the same, ours too. They are not imported.",
+        description="Plugins not to import, built-in ones too.",
     )
     options: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
-        description="Options of plugins, by the same names. They are put into effect when the file changes, of plugins "
-        "that say that they can (`reloads_options`).",
+        description="Options of plugins, by the same names. Changes take effect at once for plugins with "
+        "`reloads_options`.",
         json_schema_extra=RELOADED,
     )
     on_load_error: Literal["fail", "skip"] = Field(
         "fail",
-        description="What becomes of the manager when a plugin that is not ours does not load: with `fail` it ends and "
-        "says why, with `skip` it runs without the plugin. TrainJobs whose runtimes ask for what nobody serves then "
-        "are blocked.",
+        description="When a third-party plugin does not load: `fail` ends the manager, `skip` runs without the "
+        "plugin; TrainJobs whose runtimes need it are blocked.",
     )
     failure_policy: dict[str, Literal["fail", "skip"]] = Field(
         default_factory=dict,
-        description="What becomes of a TrainJob when a plugin fails, by plugin: `fail` blocks it, `skip` goes on "
-        "without the plugin, and the condition PluginSkipped says so.",
+        description="When a plugin fails, by plugin: `fail` blocks the TrainJob, `skip` continues without the plugin, "
+        "with the condition PluginSkipped.",
         json_schema_extra={"default": "what the plugin says of itself, else `fail`"},
     )
     time_limit: TimeLimit = Field(
         "5s",
-        description="How long one call of a plugin that is not ours may take; at admission 5 s at most. From "
-        "`10ms` to `60s`.",
+        description="Limit of one call of a third-party plugin, `10ms` to `60s`; at admission at most 5 s.",
     )
     quarantine: Quarantine = Quarantine()
 
@@ -327,34 +315,32 @@ class TrainingOperator(_Section):
 
     enabled: bool = Field(
         True,
-        description="Whether jobs of `kubeflow.org/v1` are served, of those kinds whose definitions are installed. A "
-        "definition that comes later is noticed.",
+        description="Serve jobs of `kubeflow.org/v1`, of all kinds whose definitions are installed, also later.",
     )
     enable_scheme: JobKindNames = Field(
         default_factory=list,
-        description="The kinds that are served, each with its controller and its webhook: `pytorchjob` and so on, in "
-        "any case.",
+        description="Kinds to serve, with controller and webhook: `pytorchjob` and so on, in upper or lower case.",
         json_schema_extra={"default": "all kinds that are installed"},
     )
     gang_scheduler_name: SchedulerName = Field(
         "",
-        description="Who schedules all pods of a job at once: `volcano`, or the name of a scheduler with the plugin "
-        "`coscheduling` of scheduler-plugins, which pods get as `schedulerName` unless they have one.",
+        description="Gang scheduler: `volcano`, or a scheduler with the plugin `coscheduling`, which becomes "
+        "`schedulerName` of pods that have none.",
         json_schema_extra={"default": "no gang scheduling"},
     )
     cluster_domain: Domain = Field(
         "",
-        description="The domain at the end of the host names in `TF_CONFIG`, for instance `cluster.local`.",
+        description="Domain at the end of host names in `TF_CONFIG`, for instance `cluster.local`.",
         json_schema_extra={"default": "`CUSTOM_CLUSTER_DOMAIN` of the environment; else names end in `.svc`"},
     )
     max_replicas: Annotated[int, Field(ge=1, le=100_000)] = Field(
         10_000,
-        description="How many pods a job may have; one of more is refused, or `Blocked` if it exists. Each look of the "
-        "manager at a job goes through all of them.",
+        description="Most pods of a job; a larger one is refused, or `Blocked` if it exists. Each reconcile visits "
+        "all pods.",
     )
     options: dict[JobKindName, dict[str, Any]] = Field(
         default_factory=dict,
-        description="Options of kinds of jobs, by their names in lower case; see [below](#options-of-job-kinds).",
+        description="Options of kinds of jobs; see [below](#options-of-job-kinds).",
     )
 
 
@@ -363,30 +349,28 @@ class History(_Section):
 
     enabled: bool = Field(
         False,
-        description="Whether ended jobs are recorded, by the replica that leads, and `/history/` is served where "
-        "metrics are: only with `metrics.auth.enabled`, for whom RBAC allows `get` of the path, or on the loopback "
-        "interface.",
+        description="The leader records ended jobs; `/history/` is served beside metrics: with `metrics.auth.enabled` "
+        "to callers who may `get` the path, otherwise only on the loopback interface.",
     )
     file: HistoryFile = Field(
         "/var/lib/trainmaster/history.sqlite",
-        description="The file of SQLite with the records, on a volume that stays. Its directory has to exist.",
+        description="SQLite file of the records, in an existing directory of a persistent volume.",
     )
     database_url_file: str = Field(
         "",
-        description="A file with the URL of a PostgreSQL database, which then has the records in place of `file`: "
-        "`postgresql://USER:PASSWORD@HOST/DATABASE`, mounted from a Secret. It takes the extra `postgres`.",
+        description="File, mounted from a Secret, with the URL of a PostgreSQL database that replaces `file`: "
+        "`postgresql://USER:PASSWORD@HOST/DATABASE`. Needs the extra `postgres`.",
         json_schema_extra={"default": "no database"},
     )
     max_records: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         10_000,
-        description="How many ended jobs are kept at most: those that ended last, of no namespace more than "
-        "of another one that has as many.",
+        description="Most ended jobs to keep. The namespace with the most records loses its oldest first.",
     )
-    max_age: Period = Field("2160h", description="How long after its end a job is kept at most; by default 90 days.")
+    max_age: Period = Field("2160h", description="Longest time to keep a job after its end; default: 90 days.")
     user_annotation: str = Field(
         "app.kubernetes.io/created-by",
-        description="The annotation, or label, of a job that says who submitted it. Kubernetes itself keeps no record "
-        "of that; a policy of the cluster may write it.",
+        description="Annotation or label of a job with its submitter, which Kubernetes does not record; a policy of "
+        "the cluster may write it.",
     )
 
 
@@ -395,9 +379,8 @@ class Web(_Section):
 
     enabled: bool = Field(
         False,
-        description="Whether `/web/` is served where metrics are, by every replica: jobs and what became of them, "
-        "to be read. Only with `metrics.auth.enabled`, for whom RBAC allows `get` of `/web/`, or on the loopback "
-        "interface.",
+        description="Every replica serves `/web/`, a read-only page of jobs, beside metrics; access as for "
+        "`history.enabled`.",
     )
 
 
@@ -417,7 +400,7 @@ class Configuration(_Section):
     client_connection: ClientConnection = ClientConnection()
     status_server: StatusServer = StatusServer()
     feature_gates: dict[str, bool] = Field(
-        default_factory=dict, description="Gates by name; `--feature-gates` wins over them."
+        default_factory=dict, description="Gates by name; `--feature-gates` overrides them."
     )
     tls: Tls = Tls()
     logging: Logging = Field(Logging(), json_schema_extra=OURS)
@@ -428,21 +411,20 @@ class Configuration(_Section):
     web: Web = Field(Web(), json_schema_extra=OURS)
     enable_debugging_handlers: bool = Field(
         False,
-        description="Whether `/debug/` is served where metrics are: stacks, caches, queues, plugins, a profile, this "
-        "configuration; see [operations](operations.md#debug). Only with `metrics.auth.enabled`, for whom RBAC allows "
-        "`get` of the path, or on the loopback interface.",
+        description="Serve `/debug/` beside metrics: stacks, caches, queues, plugins, a profile, this configuration "
+        "([operations](operations.md#debug)); access as for `history.enabled`.",
         json_schema_extra=OURS,
     )
     watch_namespaces: Namespaces = Field(
         default_factory=list,
-        description="The namespaces that are served. Each is watched for itself, so that rights in these are enough "
-        "(see [namespaced.md](namespaced.md)).",
+        description="Namespaces to serve. Each is watched separately, so rights in these are enough ([named "
+        "namespaces](namespaced.md)).",
         json_schema_extra={"default": "all namespaces", **OURS},
     )
     shutdown_delay_duration: ShutdownDelay = Field(
         "5s",
-        description="How long webhooks and status server go on to answer when the manager has been told to stop, and "
-        "is not ready any more: until endpoints and load balancers have noticed. Up to `25s`, so that everything ends "
-        "within the 30 s after which Kubernetes kills a pod. The manager of an embedded cluster does not wait.",
+        description="How long webhooks and status server still answer after SIGTERM, until endpoints and load "
+        "balancers have noticed; up to `25s`, because Kubernetes kills the pod after 30 s. On an embedded cluster "
+        "there is no delay.",
         json_schema_extra=OURS,
     )

@@ -15,7 +15,7 @@ from trainmaster.runtime.listers import Watch
 JOBS: Final = "jobs"
 """Who needs what the jobs of all kinds have."""
 
-_BUILD: Final = "build what a job consists of, and clean it up; find out whose one is that stands in the way"
+_BUILD: Final = "build and delete the objects of a job; find out who owns an existing one"
 
 
 def trainjob_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
@@ -30,9 +30,7 @@ def trainjob_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
         rule = partial(PolicyRule, resource=watched_resource(watch), needed_by=watch.declared_by)
         verbs = ("create",) if watch.creates_only else ("create", "patch")
         yield rule(verbs=verbs, reason="build what a TrainJob consists of")
-        yield rule(
-            verbs=("get",), reason="find out whose an object is that stands in the way, and who undoes our writes"
-        )
+        yield rule(verbs=("get",), reason="find out who owns or changes an existing object")
         if watch.prunes:
             yield rule(verbs=("delete",), reason="delete what a TrainJob does not consist of any more")
         if watch.workload:

@@ -27,8 +27,8 @@ def command(commands: Any) -> None:
         "cluster",
         help="run a small Kubernetes-compatible cluster on this machine",
         description="A Kubernetes-compatible cluster in one process, for laptops and tests; its pods are processes.",
-        epilog="Exit codes: 0 done, or ready; 1 it cannot be started or stopped, or something in it does not work; "
-        " 2 wrong arguments; 3 it does not run, or is still starting.",
+        epilog="Exit codes: 0 done, or ready; 1 failed, or something does not work; 2 wrong arguments; 3 not running, "
+        "or starting.",
         allow_abbrev=False,
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
@@ -75,16 +75,14 @@ def _add_up(actions: Any) -> None:
     up.add_argument(
         "--detach",
         action="store_true",
-        help="run in the background; return when it is ready, which includes its manager",
+        help="run in the background; return when cluster and manager are ready",
     )
     up.add_argument(
         "--if-needed",
         action="store_true",
-        help="with --detach: one that runs here already will do, and one that is just starting is waited for",
+        help="with --detach: use a running cluster, or wait for a starting one",
     )
-    up.add_argument(
-        "--token", type=_token, help="the token that clients need; default: a random one, kept in the state"
-    )
+    up.add_argument("--token", type=_token, help="of clients; default: random, kept in the state")
     up.add_argument(
         "--kubeconfig",
         type=Path,
@@ -96,31 +94,31 @@ def _add_up(actions: Any) -> None:
         type=_seconds,
         default=0.0,
         metavar="SECONDS",
-        help="for tests: let connections to Services follow changes of their endpoints only after so long",
+        help="for tests: delay of Services after changes of their endpoints",
     )
     up.add_argument(
         "--audit-log",
         type=Path,
         metavar="FILE",
-        help="append a line of JSON for each request, in the format of kube-apiserver; default: no audit log",
+        help="append a JSON line for each request, as kube-apiserver; default: none",
     )
     up.add_argument("--config", type=Path, metavar="FILE", help="configuration file of the manager")
     up.add_argument(
         "--rbac",
         action="store_true",
-        help="enforce roles for service accounts and impersonated users; default: they may do everything",
+        help="enforce roles for service accounts and impersonated users",
     )
     up.add_argument(
         "--elastic-jobsets",
         action="store_true",
-        help="let JobSets change their size while they run, as with JobSet's feature gate ElasticJobSet",
+        help="let running JobSets change their size (JobSet's feature gate ElasticJobSet)",
     )
     up.add_argument(
         "--networking",
         choices=("auto", "namespaces", "rewriting"),
         default="auto",
-        help="how pods find each other and their volumes: in Linux namespaces of their own, or by rewriting what they "
-        "are told; default: namespaces where they work",
+        help="how pods find each other and volumes: Linux namespaces, or rewritten names and paths; default: "
+        "namespaces where they work",
     )
     up.add_argument(
         "--entrypoint",
@@ -128,29 +126,29 @@ def _add_up(actions: Any) -> None:
         action="append",
         default=[],
         metavar="IMAGE=COMMAND",
-        help="what containers of an image run that have no command of their own, since images are never pulled; an "
-        "image without a tag stands for all its tags. May be repeated",
+        help="command of an image, for containers without one, because images are never pulled; without a tag for all "
+        "tags. May be repeated",
     )
     up.add_argument(
         "--fake-gpus",
         type=_count,
         default=0,
         metavar="N",
-        help="claim to have N GPUs in place of real ones, to try out scheduling",
+        help="pretend to have N GPUs, to try scheduling",
     )
     up.add_argument(
         "--nodes",
         type=_nodes,
         default=1,
         metavar="N",
-        help="how many nodes share this machine, each with as much of it as the others",
+        help="nodes that share this machine equally",
     )
     up.add_argument(
         "--node-monitor-grace-period",
         type=_seconds,
         default=NODE_MONITOR_GRACE_PERIOD,
         metavar="SECONDS",
-        help="after how long a node that has failed counts as lost; default: %(default).0f",
+        help="until a failed node is lost; default: %(default).0f",
     )
     up.set_defaults(run=_up)
 
@@ -160,7 +158,7 @@ def _add_state(parser: argparse.ArgumentParser) -> None:
         "--state-dir",
         type=Path,
         metavar="DIR",
-        help=f"where the cluster lives on disk; default: ${HOME_VARIABLE}, or .trainmaster in the working directory",
+        help=f"state of the cluster; default: ${HOME_VARIABLE}, or .trainmaster in the working directory",
     )
 
 

@@ -46,9 +46,8 @@ def command(commands: Any) -> None:
     check = actions.add_parser(
         "check",
         help="tell everything that is wrong with files",
-        description="Tell everything that is wrong with configuration files, and what in them has no effect, with line "
-        "and column. Several are merged in order, as by the manager. The plugins that are installed here are asked "
-        "about their options.",
+        description="Report all errors in configuration files, and options without effect, with line and column. "
+        "Several files are merged in order. Installed plugins check their options.",
         allow_abbrev=False,
     )
     check.add_argument("files", nargs="+", metavar="FILE", help=_FILE_HELP)
@@ -57,8 +56,7 @@ def command(commands: Any) -> None:
     show = actions.add_parser(
         "show",
         help="print all options that are in effect, and where each comes from",
-        description="Print every option with the value that is in effect, and where it comes from: file, flag or "
-        "default. What is printed is a configuration file itself.",
+        description="Print each option in effect and its source (file, flag or default), as a configuration file.",
         allow_abbrev=False,
     )
     show.add_argument(

@@ -38,10 +38,10 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "doctor",
-        description="Answer two questions, told apart. Before Trainmaster is installed or updated, or takes over from "
-        "the Go manager: what in the cluster would stand in the way, what would change, and what to do. Afterwards: is "
-        "the installation healthy? What may not be read is told as unknown. Nothing is written. Exit codes: 0 nothing "
-        "fails, 1 something does, 2 the cluster could not be asked.",
+        description="Before an installation, an update or a replacement of the Go manager: report what in the cluster "
+        "prevents it, what changes, and what to do. Afterwards: report whether the installation is healthy. What you "
+        "may not read is unknown. Nothing is written. Exit codes: 0 nothing fails, 1 something does, 2 no answer from "
+        "the cluster.",
         allow_abbrev=False,
     )
     add_kubeconfig_option(parser)
@@ -50,9 +50,9 @@ def command(commands: Any) -> None:
         "--namespace",
         default=MANAGER_NAMESPACE,
         metavar="NS",
-        help="where it is installed, or is to be; default: %(default)s",
+        help="of the installation; default: %(default)s",
     )
-    add_configuration_options(parser, default="that of the installation, else that of our manifests")
+    add_configuration_options(parser, default="the installation's, else that of our manifests")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
     parser.set_defaults(run=reporting_errors(run))
 

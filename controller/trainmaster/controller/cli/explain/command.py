@@ -25,9 +25,8 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "explain",
-        description="Look at a job, at all that it is made of and at what it waits for. Say in which state it is and "
-        "why, with the evidence and what to do, and what happened when. Nothing is written. What you may not read is "
-        "left out, and told.",
+        description="Explain the state of a job, with evidence, advice and a timeline. Nothing is written. What you "
+        "may not read is listed.",
         allow_abbrev=False,
     )
     add_job(parser)

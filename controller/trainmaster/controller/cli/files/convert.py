@@ -49,10 +49,9 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "convert",
-        description="Print the jobs of kubeflow.org/v1 in the files as TrainJobs with TrainingRuntimes of their own, "
-        "and TrainJobs and runtimes of early versions of Trainer in today's form. Other objects are printed as they "
-        "are. Standard error tells what becomes of each field that is not simply found again. Nothing is asked of a "
-        "cluster.",
+        description="Print jobs of kubeflow.org/v1 as TrainJobs with TrainingRuntimes, TrainJobs and runtimes of "
+        "early versions in today's form, and other objects unchanged. Standard error lists fields that change or have "
+        "no equivalent. No cluster is needed.",
         allow_abbrev=False,
     )
     add_files_option(parser)
@@ -61,7 +60,7 @@ def command(commands: Any) -> None:
         "--gang-scheduler-name",
         default="",
         metavar="NAME",
-        help="what Training Operator V1 runs with: volcano, or the scheduler that has scheduler-plugins",
+        help="as the Training Operator's: volcano, or a scheduler with scheduler-plugins",
     )
     parser.add_argument("--strict", action="store_true", help="fail if anything has no equivalent")
     parser.set_defaults(run=reporting_errors(run))

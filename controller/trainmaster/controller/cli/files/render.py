@@ -54,9 +54,8 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "render",
-        description="Print the objects that the TrainJobs and the jobs of kubeflow.org/v1 in the files become. The "
-        "runtimes of TrainJobs come from the files, too, or are built in; the gang scheduler of the other jobs is that "
-        "of the configuration.",
+        description="Print the objects that TrainJobs and jobs of kubeflow.org/v1 become. Runtimes come from the "
+        "files or are built in; the gang scheduler of v1 jobs is that of the configuration.",
         allow_abbrev=False,
     )
     add_file_options(parser)
@@ -65,11 +64,10 @@ def command(commands: Any) -> None:
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="tell of each field which step set it: the runtime, a patch (its manager), the TrainJob, a plugin and "
-        "where; of jobs of kubeflow.org/v1 whether they or their kind did. YAML has comments, JSON is a list of "
-        "object, path and step",
+        help="name the step that set each field: runtime, patch (its manager), TrainJob, plugin and where; for v1 "
+        "jobs, job or kind. YAML has comments, JSON is a list of object, path and step",
     )
-    parser.add_argument("--show-secrets", action="store_true", help="print what is in Secrets; it is new each time")
+    parser.add_argument("--show-secrets", action="store_true", help="print contents of Secrets, new each time")
     parser.set_defaults(run=reporting_errors(run))
 
 

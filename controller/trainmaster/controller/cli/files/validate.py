@@ -23,8 +23,8 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "validate",
-        description="Check the TrainJobs, the runtimes and the jobs of kubeflow.org/v1 in the files as a cluster with "
-        "Trainmaster would, and tell everything that is wrong, with file, line and field.",
+        description="Check TrainJobs, runtimes and jobs of kubeflow.org/v1 as a cluster with Trainmaster would, and "
+        "report all errors with file, line and field.",
         allow_abbrev=False,
     )
     add_file_options(parser)

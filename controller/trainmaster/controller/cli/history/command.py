@@ -42,25 +42,21 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "history",
-        description="List jobs that have ended, those that ended last first, also those that are not there any more; "
-        "or tell all that is recorded of one. The manager records them if history.enabled is set in its configuration.",
+        description="List ended jobs, the last first, also deleted ones; or print the record of one. The manager "
+        "records them if its configuration has history.enabled.",
         allow_abbrev=False,
     )
-    parser.add_argument("job", nargs="?", metavar="JOB", help="the name of a job, or its UID: tell all about it")
+    parser.add_argument("job", nargs="?", metavar="JOB", help="name or UID of a job, to print its record")
     which = parser.add_argument_group("which jobs")
-    which.add_argument(
-        "-n", "--namespace", help="default: that of the kubeconfig; with --file and --url all that you may see"
-    )
-    which.add_argument("-A", "--all-namespaces", action="store_true", help="those of all namespaces that you may see")
+    which.add_argument("-n", "--namespace", help="default: the kubeconfig's; with --file and --url all you may see")
+    which.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces that you may see")
     which.add_argument("--runtime", help="made of this runtime")
-    which.add_argument("--result", choices=(COMPLETE, *RESULTS), type=str.capitalize, help="that ended so")
+    which.add_argument("--result", choices=(COMPLETE, *RESULTS), type=str.capitalize, help="the result")
     which.add_argument(
-        "--cause", choices=[str(each) for each in Cause], metavar="CAUSE", help="that ended for this cause: OutOfMemory"
+        "--cause", choices=[str(each) for each in Cause], metavar="CAUSE", help="for instance OutOfMemory"
     )
-    which.add_argument(
-        "--since", metavar="TIME", help="that ended then or later: 90m, 12h, 7d, or 2026-01-31T12:00:00Z"
-    )
-    which.add_argument("--limit", type=_limit, default=DEFAULT_LIMIT, help=f"at most so many; default: {DEFAULT_LIMIT}")
+    which.add_argument("--since", metavar="TIME", help="ended since: 90m, 12h, 7d, or 2026-01-31T12:00:00Z")
+    which.add_argument("--limit", type=_limit, default=DEFAULT_LIMIT, help=f"at most; default: {DEFAULT_LIMIT}")
     where = parser.add_argument_group("where the history is; default: the manager of the cluster")
     where.add_argument(
         "--kubeconfig",
@@ -71,11 +67,11 @@ def command(commands: Any) -> None:
         "--service",
         default=_SERVICE,
         metavar="NAMESPACE/NAME",
-        help=f"the Service of the manager, which is reached by the API server; default: {_SERVICE}",
+        help=f"Service of the manager, through the API server; default: {_SERVICE}",
     )
-    where.add_argument("--url", help="of the metrics of a manager, by kubectl port-forward say: https://127.0.0.1:8443")
-    where.add_argument("--file", type=Path, help="the file of SQLite itself, history.file of the configuration")
-    where.add_argument("--token-file", type=Path, metavar="FILE", help="the token to show; default: of the kubeconfig")
+    where.add_argument("--url", help="of a manager's metrics, for instance https://127.0.0.1:8443")
+    where.add_argument("--file", type=Path, help="SQLite file, history.file of the configuration")
+    where.add_argument("--token-file", type=Path, metavar="FILE", help="token; default: the kubeconfig's")
     where.add_argument("--certificate-authority", type=Path, metavar="FILE", help="of the manager, with --url")
     parser.add_argument("-o", "--output", choices=("json", "wide"), help="JSON, or more columns; default: a table")
     parser.set_defaults(run=run)

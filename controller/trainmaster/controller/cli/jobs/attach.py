@@ -29,21 +29,15 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "attach",
-        description="Follow a job as `trainmaster run` does, and exit as it does. Ctrl-C ends the following, not "
-        "the job. Of a job that has ended it tells how.",
+        description="Follow a job like `trainmaster run`, with the same exit codes. Ctrl-C does not end the job. Says "
+        "how a finished job ended.",
         allow_abbrev=False,
     )
     parser.add_argument("job", metavar="JOB", help="its name, as `trainmaster list` has it")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--rank", type=count, metavar="N", help="the log of the node that runs this rank; default: 0, or the launcher"
-    )
-    which.add_argument(
-        "--all", action="store_true", help="the logs of all ranks, launchers and initializers, with prefixes"
-    )
-    parser.add_argument(
-        "--tail", type=count, metavar="N", help="of what was printed already, the last N lines; default: all"
-    )
+    which.add_argument("--rank", type=count, metavar="N", help="the node of this rank; default: 0, or the launcher")
+    which.add_argument("--all", action="store_true", help="all ranks, launchers and initializers, with prefixes")
+    parser.add_argument("--tail", type=count, metavar="N", help="the last N lines of earlier output; default: all")
     parser.add_argument("--plain", action="store_true", help="plain lines, also on a terminal")
     add_cluster_options(parser)
     parser.set_defaults(run=on_cluster(_attach))

@@ -64,16 +64,15 @@ def command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "exec",
         usage="trainmaster exec JOB [--rank N] [options] -- PROGRAM ...",
-        description="Run a program in the container of rank 0 of a job (of its launcher where it has one), or of "
-        "another rank, while the job runs. On a terminal it gets one of its own. "
-        "On the embedded cluster it sees, and may end, all processes of this machine that are yours.",
+        description="Run a program in the container of rank 0 of a running job (or its launcher), or of another rank, "
+        "with a terminal if there is one. On the embedded cluster it can see and end all your processes.",
         allow_abbrev=False,
     )
     add_job(parser)
     parser.add_argument("--rank", type=count, metavar="N", help="the rank; default: 0, or the launcher")
-    parser.add_argument("-c", "--container", metavar="NAME", help="the container; default: the one that trains")
-    parser.add_argument("-i", "--stdin", action="store_true", help="pass on what is piped into this command")
-    parser.add_argument("-T", "--no-tty", action="store_true", help="no terminal, also if this command is run on one")
+    parser.add_argument("-c", "--container", metavar="NAME", help="default: the one that trains")
+    parser.add_argument("-i", "--stdin", action="store_true", help="pass on standard input")
+    parser.add_argument("-T", "--no-tty", action="store_true", help="no terminal")
     add_cluster_options(parser)
     parser.set_defaults(run=on_cluster(_exec), advice=_advice)
 
@@ -82,13 +81,13 @@ def stack(commands: Any) -> None:
     """Add the command `stack`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "stack",
-        description="Print where each Python process of a running job is, rank by rank, as py-spy sees it: which line "
-        "a job that hangs waits in. The container has to have py-spy, which `trainmaster[local]` brings for the "
-        "embedded cluster; elsewhere it needs the capability SYS_PTRACE, too.",
+        description="Print the stacks of the Python processes of a running job, by rank: where it hangs. The "
+        "container needs py-spy, which `trainmaster[local]` brings for the embedded cluster; elsewhere also the "
+        "capability SYS_PTRACE.",
         allow_abbrev=False,
     )
     add_job(parser)
-    parser.add_argument("--rank", type=count, metavar="N", help="of this rank alone; default: of all pods")
+    parser.add_argument("--rank", type=count, metavar="N", help="only this rank; default: all pods")
     add_cluster_options(parser)
     parser.set_defaults(run=on_cluster(_stack))
 

@@ -24,16 +24,15 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "list",
-        description="List TrainJobs, and jobs of kubeflow.org/v1 where the cluster serves them. CAUSE is what "
-        "`trainmaster explain` concludes from a job and its pods; NODES tells how many are ready, of how many that are "
-        "wanted; DURATION is the time from its creation, or its last resumption, to its end; GOODPUT, with `-o wide`, "
-        "how much of its time a TrainJob has trained, and not lost again.",
+        description="List TrainJobs and jobs of kubeflow.org/v1. CAUSE: what `trainmaster explain` concludes from job "
+        "and pods. NODES: ready and wanted ones. DURATION: from creation or last resumption to the end. GOODPUT (`-o "
+        "wide`): share of productive time.",
         allow_abbrev=False,
     )
     add_cluster_options(parser)
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
     parser.add_argument(
-        "--filter", default="", metavar="WORDS", help="only jobs with all these words in name, kind, state or cause"
+        "--filter", default="", metavar="WORDS", help="jobs with all these words in name, kind, state or cause"
     )
     parser.add_argument(
         "-o", "--output", choices=("wide", "json", "yaml", "name"), help="more columns, the objects, or their names"

@@ -65,26 +65,24 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "logs",
-        description="Print the log of rank 0 of a job (of its launcher where it has one), of another rank, or of all.",
+        description="Print the log of rank 0 of a job (or its launcher), of another rank, or of all.",
         allow_abbrev=False,
     )
     add_job(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--rank", type=count, metavar="N", help="the log of this rank; default: 0, or the launcher")
     which.add_argument(
-        "--all", action="store_true", help="all ranks, launchers and initializers, in the order of time, with prefixes"
+        "--all", action="store_true", help="all ranks, launchers and initializers by time, with prefixes"
     )
     parser.add_argument(
-        "-f", "--follow", action="store_true", help="go on until the job has ended; wait for pods that are pending"
+        "-f", "--follow", action="store_true", help="continue until the job ends; wait for pending pods"
     )
     run = parser.add_mutually_exclusive_group()
-    run.add_argument("-p", "--previous", action="store_true", help="the run of the container before the current one")
-    run.add_argument(
-        "--attempt", type=count, metavar="N", help="the Nth start again, 0 for the first start; default: the last one"
-    )
+    run.add_argument("-p", "--previous", action="store_true", help="the previous run of the container")
+    run.add_argument("--attempt", type=count, metavar="N", help="this attempt, counted from 0; default: the last")
     parser.add_argument("--tail", type=count, metavar="N", help="the last N lines; default: all")
     parser.add_argument(
-        "--since", type=_seconds, metavar="DURATION", help="lines not older than, for instance, 30s, 10m or 1h30m"
+        "--since", type=_seconds, metavar="DURATION", help="lines of this time, for instance 30s, 10m or 1h30m"
     )
     parser.add_argument("--timestamps", action="store_true", help="begin each line with its time")
     add_cluster_options(parser)

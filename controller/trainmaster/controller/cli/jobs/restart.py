@@ -44,12 +44,12 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "restart",
-        description="Run a job again. A job is one run: it is deleted, and created anew with what it says. With "
-        "--name, a copy is created beside it. A job that runs is ended.",
+        description="Delete a job, also a running one, and create it again with the same spec; with --name, create a "
+        "copy.",
         allow_abbrev=False,
     )
     add_job(parser)
-    parser.add_argument("--name", metavar="NEW", help="leave the job alone, and create a copy of this name")
+    parser.add_argument("--name", metavar="NEW", help="keep the job, and create a copy of this name")
     add_cluster_options(parser)
     parser.set_defaults(run=on_cluster(_restart))
 

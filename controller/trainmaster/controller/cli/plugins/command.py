@@ -49,17 +49,15 @@ def command(commands: Any) -> None:
     list_ = actions.add_parser(
         "list",
         help="list the plugins, in the order in which they run",
-        description="List what is installed: first what would be loaded, in its order, then what would not, and why.",
+        description="List installed plugins: those that would load, in order, then the others, and why.",
         allow_abbrev=False,
     )
-    list_.add_argument(
-        "--manager", metavar="URL", help="ask a manager that runs, where it serves probes, which are quarantined"
-    )
+    list_.add_argument("--manager", metavar="URL", help="address of a manager's probes, to show quarantined plugins")
     list_.set_defaults(run=reporting_errors(run_list))
     show = actions.add_parser(
         "show",
         help="tell everything about one plugin",
-        description="Tell whom a plugin serves, what it needs of the cluster, and which options it has.",
+        description="Show what a plugin serves, needs from the cluster, and has as options.",
         allow_abbrev=False,
     )
     show.add_argument("name", metavar="NAME", help="the name of its entry point")

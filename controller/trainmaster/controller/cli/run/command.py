@@ -137,44 +137,43 @@ def command(commands: Any) -> None:
         "run",
         usage="%(prog)s [options] PROGRAM [-- ARGUMENT...]\n       %(prog)s [options] -m MODULE [-- ARGUMENT...]\n"
         "       %(prog)s [options] -- COMMAND [ARGUMENT...]\n       %(prog)s [options] FILE...",
-        description="Make a TrainJob of a program or a command, or submit everything in the files; follow their "
-        "jobs and exit as they do. Without a kubeconfig the jobs run in the embedded cluster of the working "
-        "directory, which is started if need be.",
+        description="Submit a program, a command or files, follow the jobs, and exit as they do. Without a kubeconfig "
+        "they run in the embedded cluster of the working directory, which is started if necessary.",
         allow_abbrev=False,
     )
     parser.add_argument(
         "files",
         nargs="*",
         metavar="FILE",
-        help="a script (.py, .sh, or with #! in its first line) or a notebook (.ipynb); or YAML and JSON, any number "
-        "of objects, a directory of such files, or - for standard input",
+        help="a script (.py, .sh, or with #!), a notebook (.ipynb), YAML or JSON, a directory of manifests, or - for "
+        "standard input",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", help="the cluster; default: $KUBECONFIG, else the embedded one")
     parser.add_argument("-n", "--namespace", help="for objects that name none; default: that of the kubeconfig")
     keeping = parser.add_mutually_exclusive_group()
-    keeping.add_argument("--delete", action="store_true", help="delete the jobs when they have ended")
+    keeping.add_argument("--delete", action="store_true", help="delete the jobs after their end")
     keeping.add_argument("--keep", action="store_true", help="keep them (the default)")
     parser.add_argument(
         "--on-interrupt",
         choices=("leave", "delete"),
-        help="what becomes of the jobs on Ctrl-C; default: ask on a terminal, else leave",
+        help="the jobs on Ctrl-C; default: ask on a terminal, else leave",
     )
     parser.add_argument(
         "--if-exists",
         choices=CHOICES,
-        help="where a job of the name exists: follow it, delete it and create the new one, create it under a new "
-        "name, or fail; default: ask on a terminal, else fail",
+        help="if the job exists: follow it, replace it, create one with a new name, or fail; default: ask on a "
+        "terminal, else fail",
     )
     parser.add_argument(
         "--timeout",
         type=_seconds,
         metavar="SECONDS",
-        help="stop waiting after that, with exit code 3; the jobs go on",
+        help="stop waiting, with exit code 3; the jobs continue",
     )
     parser.add_argument(
         "--no-follow",
         action="store_true",
-        help="return as soon as everything is submitted, and print the names of the jobs, one a line",
+        help="return after submission, and print the names of the jobs, one a line",
     )
     parser.add_argument("--plain", action="store_true", help="plain lines, also on a terminal")
     add_program_options(parser)

@@ -33,22 +33,20 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "support-bundle",
-        description="Gather versions, the configuration and the logs of the manager, jobs and what they are made of, "
-        "and what doctor says, in one archive. Nothing is written to the cluster. Credentials, values of environment "
-        "variables, and data of Secrets and ConfigMaps are left out; what could not be had is told in its index.json.",
+        description="Collect versions, the manager's configuration and logs, jobs with their objects, and the output "
+        "of doctor in an archive. Nothing is written to the cluster. Credentials, values of environment variables, "
+        "and data of Secrets and ConfigMaps are omitted. Its index.json lists what could not be read.",
         allow_abbrev=False,
     )
-    parser.add_argument("jobs", nargs="*", metavar="JOB", help="only these jobs, NAME or KIND/NAME, of one namespace")
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help="only these jobs of one namespace, NAME or KIND/NAME")
     parser.add_argument(
         "-n",
         "--namespace",
         action="append",
         metavar="NS",
-        help="only the jobs of this namespace; may be repeated; default: all that you may read",
+        help="only jobs of this namespace; may be repeated; default: all you may read",
     )
-    parser.add_argument(
-        "-m", "--manager-namespace", metavar="NS", help="where the manager is installed; default: where one is found"
-    )
+    parser.add_argument("-m", "--manager-namespace", metavar="NS", help="of the manager; default: where one is found")
     add_kubeconfig_option(parser)
     parser.add_argument(
         "-o", "--output", metavar="FILE", default=f"{ROOT}.tar.gz", help="default: %(default)s; - is standard output"
@@ -57,14 +55,14 @@ def command(commands: Any) -> None:
     parser.add_argument(
         "--env-values",
         action="store_true",
-        help="keep the values of environment variables that do not look like credentials",
+        help="keep values of environment variables unless they look like credentials",
     )
     parser.add_argument(
         "--token-file",
         type=Path,
         metavar="FILE",
-        help="a token that pods of the manager in the namespace of -m are shown for their metrics and /debug/, where "
-        "metrics.auth is on; of an account that may read these and nothing else",
+        help="token for the manager's metrics and /debug/ (in the namespace of -m) if metrics.auth is on, of an "
+        "account with no other right",
     )
     parser.set_defaults(run=reporting_errors(run))
 

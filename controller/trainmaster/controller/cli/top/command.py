@@ -42,9 +42,8 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "top",
-        description="Show jobs, those first that need attention, with their progress and what stands in their way, "
-        "what the nodes have and what is asked of them, and how the manager fares; kept current until `q` or Ctrl-C. "
-        "Without a terminal, plain tables are printed again and again.",
+        description="Show jobs (those that need attention first) with progress and obstacles, requests and capacity "
+        "of nodes, and the manager, until `q` or Ctrl-C. Without a terminal, print tables repeatedly.",
         allow_abbrev=False,
     )
     add_cluster_options(parser)
@@ -53,12 +52,12 @@ def command(commands: Any) -> None:
         "--sort",
         choices=[str(each) for each in Order],
         default=str(Order.ATTENTION),
-        help="the order of the jobs; default: those first that need attention",
+        help="order of the jobs; default: attention",
     )
     parser.add_argument(
-        "--filter", default="", metavar="WORDS", help="only jobs with all these words in name, kind, state or cause"
+        "--filter", default="", metavar="WORDS", help="jobs with all these words in name, kind, state or cause"
     )
-    parser.add_argument("--once", action="store_true", help="print one table of all jobs, and end")
+    parser.add_argument("--once", action="store_true", help="print one table")
     parser.add_argument("--plain", action="store_true", help="plain tables, also on a terminal")
     parser.add_argument("-o", "--output", choices=("json",), help="print everything once, for programs")
     parser.set_defaults(run=on_cluster(_top))

@@ -67,17 +67,16 @@ def add_program_options(parser: argparse.ArgumentParser) -> None:
         "--nproc",
         type=_processes,
         metavar="N",
-        help="processes on each node, as torchrun --nproc-per-node; auto: as many as it has GPUs, else CPUs; "
-        "default: one for each GPU of --gpus, else 1",
+        help="processes on each node; auto: its number of GPUs, else CPUs; default: one for each GPU of --gpus, else 1",
     )
-    group.add_argument("--cpus", type=_quantity, metavar="N", help="CPUs that each node asks for; default: none")
-    group.add_argument("--memory", type=_quantity, metavar="SIZE", help="memory that each node asks for, as in 8Gi")
+    group.add_argument("--cpus", type=_quantity, metavar="N", help="CPUs that each node requests; default: none")
+    group.add_argument("--memory", type=_quantity, metavar="SIZE", help="memory that each node requests, as in 8Gi")
     group.add_argument(
         "--memory-limit",
         dest="memory_limit",
         type=_quantity,
         metavar="SIZE",
-        help="memory that each node may use: what uses more is killed; default: none. Without --memory it is asked for",
+        help="limit of each node, beyond which processes are killed; default: none. Also the default of --memory",
     )
     group.add_argument("--gpus", type=_whole(0), metavar="N", help="GPUs of each node (nvidia.com/gpu); default: 0")
     group.add_argument(
@@ -85,41 +84,35 @@ def add_program_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=_variable,
         metavar="NAME=VALUE",
-        help="a variable of its environment; NAME alone takes the value from here. May be repeated",
+        help="environment variable; NAME alone takes your value. May be repeated",
     )
     group.add_argument(
-        "--pip", action="append", metavar="PACKAGE", help="install this before it runs, as pip install. May be repeated"
+        "--pip", action="append", metavar="PACKAGE", help="install it first, as pip install. May be repeated"
     )
-    group.add_argument(
-        "--requirements", action="append", metavar="FILE", help="install what is in the file, as pip install -r"
-    )
+    group.add_argument("--requirements", action="append", metavar="FILE", help="install these first, as pip install -r")
     group.add_argument(
         "--checkpoints",
         metavar="DIR",
-        help="a directory that survives restarts and further runs, and that CHECKPOINT_DIR names; on a cluster of "
-        "other machines a PersistentVolumeClaim of its name, made if there is none",
+        help="directory that survives restarts and further runs, in CHECKPOINT_DIR; on other clusters a "
+        "PersistentVolumeClaim, created if missing",
     )
-    group.add_argument("--name", metavar="NAME", help="of the TrainJob; default: that of the program, and five letters")
+    group.add_argument("--name", metavar="NAME", help="of the TrainJob; default: the program's, with five letters")
     group.add_argument(
-        "--runtime", metavar="NAME", help="the runtime; default: torch-distributed, or that of the framework it imports"
+        "--runtime", metavar="NAME", help="default: torch-distributed, or that of the imported framework"
     )
-    group.add_argument(
-        "--image", metavar="IMAGE", help="the image, in place of the runtime's; embedded clusters have none"
-    )
+    group.add_argument("--image", metavar="IMAGE", help="instead of the runtime's; not for embedded clusters")
     group.add_argument(
         "--retries",
         type=_whole(0),
         metavar="N",
-        help="start all nodes anew so often after a failure; default: as the runtime says, else 0, as torchrun",
+        help="restarts of all nodes after failures; default: the runtime's, else 0",
     )
-    group.add_argument(
-        "--dry-run", dest="dry_run", action="store_true", help="print what would be submitted, and submit nothing"
-    )
+    group.add_argument("--dry-run", dest="dry_run", action="store_true", help="print the objects, and submit nothing")
     group.add_argument(
         "-o",
         "--output",
         choices=("yaml", "json", NAME),
-        help="of --dry-run; default: yaml. name: the names of the jobs alone; without --dry-run as --no-follow",
+        help="of --dry-run; default: yaml. name without --dry-run is as --no-follow",
     )
 
 
