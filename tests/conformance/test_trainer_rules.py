@@ -134,9 +134,21 @@ FIELDS: dict[str, list[tuple[str, Any, Any, str]]] = {
             "ManagedBy must be trainer.kubeflow.org/trainjob-controller or kueue.x-k8s.io/multikueue if set",
         ),
         ("spec.trainer.numProcPerNode", 1, 0, "numProcPerNode must be greater than or equal to 1"),
+        (
+            "spec.trainer.elasticPolicy",
+            {"minNodes": 1, "maxNodes": 2},
+            {"minNodes": 2, "maxNodes": 1},
+            "minNodes must not be greater than maxNodes",
+        ),
     ],
     "TrainingRuntime": [
         ("spec.mlPolicy", {"torch": {}}, {"torch": {}, "jax": {}}, "Only one of the policy can be configured"),
+        (
+            "spec.mlPolicy.torch.elasticPolicy",
+            {"minNodes": 1, "maxNodes": 2},
+            {"minNodes": 2, "maxNodes": 1},
+            "minNodes must not be greater than maxNodes",
+        ),
         ("spec.mlPolicy.flux.numProcPerNode", 1, 0, "NumProcPerNode in fluxPolicy must be >= 1"),
         ("spec.mlPolicy.mpi.numProcPerNode", 1, 0, "NumProcPerNode in mpiPolicy must be >= 1"),
         (

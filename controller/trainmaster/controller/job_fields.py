@@ -12,10 +12,16 @@ from typing import Any, Final
 
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, PLUGIN_SKIPPED, WAITING
 from trainmaster.controller.container_failures import restarts_of
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, SUSPENDED, TRAINJOB_KIND
+from trainmaster.runtime.api.constants import (
+    COMPLETE,
+    FAILED,
+    NODE,
+    RESILIENCE_STATUS_ANNOTATION,
+    SUSPENDED,
+    TRAINJOB_KIND,
+)
 from trainmaster.runtime.jobs.constants import CREATED, RESTARTING, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resilience import group_ledger
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """A job that has it is suspended and resumed by Kueue."""
@@ -185,13 +191,21 @@ class JobFields:
         resilience policy, of all pods together.
         """
         if not self.is_trainjob:
-            ledger = group_ledger(mapping(self.metadata.get("annotations")), self.uid)
-            attempts: list[JsonObject] = ledger.get("attempts") or [{"number": -1}]
-            together = number(attempts[-1].get("number"), -1) + 1 - bool(ledger.get("failure"))
-            return together + sum(number(each.get("restarts")) for each in self.replicas)
+            return self._restarts_together() + sum(number(each.get("restarts")) for each in self.replicas)
         told = "\n".join(self.conditions.get(each, {}).get("message", "") for each in (FAILED, CONTAINER_FAILED))
         noted = [number(mapping(each).get("restarts")) for each in (self.status, jobset.get("status"))]
         return max(*noted, restarts_of(pods, told))
+
+    def _restarts_together(self) -> int:
+        """Return how often all pods of a job of `kubeflow.org/v1` were restarted by its resilience policy."""
+        annotations = mapping(self.metadata.get("annotations"))
+        if RESILIENCE_STATUS_ANNOTATION not in annotations:
+            return 0
+        from trainmaster.runtime.resilience import group_ledger  # noqa: PLC0415 - has pydantic
+
+        ledger = group_ledger(annotations, self.uid)
+        attempts: list[JsonObject] = ledger.get("attempts") or [{"number": -1}]
+        return number(attempts[-1].get("number"), -1) + 1 - bool(ledger.get("failure"))
 
     def pod_sets(self, jobset: JsonObject) -> list[PodSet]:
         """Return what it asks for: a TrainJob by its JobSet, which has what its runtime says, or else by itself."""
