@@ -15,6 +15,7 @@ from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers
 from trainmaster.runtime.resolver import PolicyUnserved, new_info, resolve
+from trainmaster.runtime.scheduling import awaited
 from trainmaster.runtime.validation import validate_runtime, validate_trainjob
 
 FRAMEWORK = Framework([*load_plugins(), Workload()])
@@ -375,3 +376,9 @@ async def test_what_the_api_server_has_dropped_is_told(field: str) -> None:
     await world.reconcile()
     assert world.find("JobSet")["spec"]["suspend"]
     assert "Blocked" not in world.conditions
+
+
+@pytest.mark.parametrize("odd", ["x", 1, ["x"], [{"name": 1}], [{}], {}])
+def test_what_has_another_shape_awaits_nothing(odd: Any) -> None:
+    jobs = [{"name": "a"}, {"name": "b", "dependsOn": odd}]
+    assert awaited({"startupPolicy": odd, "replicatedJobs": jobs}) == {"a": set(), "b": set()}

@@ -89,12 +89,15 @@ def _works_through(replicated_job: JsonObject) -> bool:
 def awaited(template: JsonObject) -> dict[str, set[str]]:
     """Map each ReplicatedJob to all those that have to be ready or complete before it starts.
 
-    JobSet allows dependencies on earlier ReplicatedJobs only.
+    JobSet allows dependencies on earlier ReplicatedJobs only. What has another shape than theirs is left to the schema.
     """
-    in_order = (template.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
+    policy = template.get("startupPolicy")
+    in_order = isinstance(policy, dict) and policy.get("startupPolicyOrder") == "InOrder"
     before: dict[str, set[str]] = {}
     for replicated_job in template.get("replicatedJobs") or []:
-        direct = {dependency["name"] for dependency in replicated_job.get("dependsOn") or []}
+        told = replicated_job.get("dependsOn")
+        named = (each.get("name") for each in (told if isinstance(told, list) else ()) if isinstance(each, dict))
+        direct = {name for name in named if isinstance(name, str)}
         if in_order:
             direct |= before.keys()
         before[replicated_job["name"]] = direct.union(*(before.get(name, set()) for name in direct))

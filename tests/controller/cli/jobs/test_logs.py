@@ -120,7 +120,7 @@ async def test_why_there_is_no_log_is_told(mine: Team) -> None:
         await eventually(lambda: any("FailedScheduling" in line and "never" in line for line in running.err))
         await mine.client.delete(TRAINJOBS, mine.name, "wide")
         done = await running.finish(code=1)
-    assert f"  what next: {mine.advised('explain', 'wide')}\n" in done.err
+    assert f"  what next: {mine.advised('explain', 'wide')}; Ctrl-C ends the waiting\n" in done.err
     assert done.err.endswith(f"\nTrainJob {mine.name}/wide: Deleted\n")
 
 
