@@ -26,7 +26,7 @@ from trainmaster.devcluster.state import StateDirectory
 
 SNIPPET = re.findall(
     r"```python\n(.*?)```", (Path(__file__).parents[3] / "docs" / "status-server.md").read_text(), re.DOTALL
-)[0]
+)[-1]
 HISTORY = Path("/state/history.sqlite")
 PORTS = ManagerPorts(health=1001, metrics=1002, status_server=1003)
 
