@@ -34,7 +34,8 @@ from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
 from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.status import only_counters
-from trainmaster.controller.resilience.monitor import JOB_INDEX, Monitor, job_of
+from trainmaster.controller.resilience.attempts import job_of
+from trainmaster.controller.resilience.monitor import JOB_INDEX, Monitor
 from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.controller.resources import (
     CLUSTER_TRAINING_RUNTIMES,

@@ -197,6 +197,11 @@ def _goes_on(status: JsonObject) -> bool:
     return "running" in state or (ended is not None and not ended.get("exitCode"))
 
 
+def has_ended(pod: JsonObject) -> bool:
+    """Tell whether nothing of a pod runs any more, well or not."""
+    return phase_of(pod) in ("Succeeded", "Failed")
+
+
 def has_succeeded(pod: JsonObject) -> bool:
     """Tell whether a pod has done its work."""
     return phase_of(pod) == "Succeeded"
@@ -277,11 +282,15 @@ def _wanted_of(jobset: JsonObject) -> Iterator[tuple[str, int]]:
     for replicated_job in spec.get("replicatedJobs") or ():
         needs = [*(replicated_job.get("dependsOn") or ()), *(earlier if in_order else ())]
         if all(_is_reached(each, counts.get(each.get("name")) or {}, replicas) for each in needs):
-            job = (replicated_job.get("template") or {}).get("spec") or {}
-            parallelism = int(job.get("parallelism", 1))
-            pods = min(parallelism, int(job.get("completions", parallelism)))
-            yield replicated_job["name"], replicas[replicated_job["name"]] * pods
+            yield replicated_job["name"], pods_at_once(replicated_job)
         earlier.append({"name": replicated_job["name"]})
+
+
+def pods_at_once(replicated_job: JsonObject) -> int:
+    """Return how many pods a ReplicatedJob has at the same time."""
+    job = (replicated_job.get("template") or {}).get("spec") or {}
+    parallelism = int(job.get("parallelism", 1))
+    return int(replicated_job.get("replicas", 1)) * min(parallelism, int(job.get("completions", parallelism)))
 
 
 def _is_reached(dependency: JsonObject, count: JsonObject, replicas: Mapping[str, int]) -> bool:

@@ -25,9 +25,10 @@ from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
 from trainmaster.controller.reconciling.trainjobs.status import only_counters
 from trainmaster.controller.resilience import monitor as monitoring
+from trainmaster.controller.resilience.attempts import job_of
 from trainmaster.controller.resilience.lost_nodes import NAME as LOST_NODES
 from trainmaster.controller.resilience.lost_nodes import LostNodes
-from trainmaster.controller.resilience.monitor import JOB_INDEX, Monitor, job_of
+from trainmaster.controller.resilience.monitor import JOB_INDEX, Monitor
 from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINJOBS
 from trainmaster.metrics.queue import WorkQueueMetrics

@@ -7,7 +7,7 @@ tell is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +20,7 @@ from trainmaster.controller.container_failures import (
     disruption_of,
     restart_attempt,
 )
+from trainmaster.controller.explain.pods import has_ended
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock, time_text
@@ -30,7 +31,6 @@ from trainmaster.runtime.jsontree import JsonObject
 _MOST_ATTEMPTS: Final = 4
 """That are kept of a job: attempts are written down as they end."""
 
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _DELETED: Final = "it was deleted while it ran"
 
 
@@ -123,16 +123,14 @@ class AttemptObserver:
     def on_pod_event(self, change: Delta) -> None:
         """Handle an event of a pod."""
         pod = change.new or change.old
-        metadata = pod["metadata"] if pod else {}
-        labels = metadata.get("labels") or {}
-        if pod is None or RESILIENCE_LABEL not in labels or not labels.get(JOBSET_UID_LABEL):
+        key = next(job_of(pod), None) if pod is not None else None
+        if pod is None or key is None or not attempt_of(pod)[0]:
             return
-        key = f"{metadata['namespace']}/{labels.get(JOBSET_LABEL)}"
         if change.is_deletion and key not in self._trainjobs:
             self.forget(key)
             return
         attempts = self._facts.setdefault(key, {})
-        facts = attempts.setdefault((labels[JOBSET_UID_LABEL], restart_attempt(pod)), AttemptFacts())
+        facts = attempts.setdefault(attempt_of(pod), AttemptFacts())
         while len(attempts) > _MOST_ATTEMPTS:
             del attempts[next(iter(attempts))]
         self._note(facts, pod, change)
@@ -153,10 +151,22 @@ class AttemptObserver:
         self._facts.pop(key, None)
 
 
+def job_of(pod: JsonObject) -> Iterator[str]:
+    """Yield the key of the job of a pod, if that has a resilience policy."""
+    labels = pod["metadata"].get("labels") or {}
+    if RESILIENCE_LABEL in labels and JOBSET_LABEL in labels:
+        yield f"{pod['metadata']['namespace']}/{labels[JOBSET_LABEL]}"
+
+
+def attempt_of(pod: JsonObject) -> tuple[str, int]:
+    """Return the UID of the JobSet of a pod, empty if it has none, and the number of its attempt."""
+    return (pod["metadata"].get("labels") or {}).get(JOBSET_UID_LABEL) or "", restart_attempt(pod)
+
+
 def _is_deleted(pod: JsonObject, change: Delta) -> bool:
     """Tell whether a pod goes that has not ended; of one that was found so nobody knows what was before."""
     deleted = change.is_deletion or pod["metadata"].get("deletionTimestamp")
-    return bool(deleted) and not change.initial and (pod.get("status") or {}).get("phase") not in _ENDED
+    return bool(deleted) and not change.initial and not has_ended(pod)
 
 
 def _takes_place_of(name: str, pod: JsonObject) -> bool:

@@ -22,6 +22,7 @@ import structlog
 
 from trainmaster.controller.conditions import find_condition, stored_status
 from trainmaster.controller.container_failures import JOBSET_LABEL, disruption_of
+from trainmaster.controller.explain.pods import has_ended
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
 from trainmaster.controller.kube.clock import Clock, parse_time, time_text
@@ -45,7 +46,6 @@ REASON: Final = "DeletionByTrainmaster"
 _OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 _FIELD_MANAGER: Final = "trainer"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
@@ -173,9 +173,8 @@ class LostNodes:
         """Return the pods that occupy a node, each with the seconds after which its policy gives the node up."""
         for pod in self._listers.by_index("v1", "Pod", PODS_BY_NODE, node):
             metadata = pod["metadata"]
-            has_ended = (pod.get("status") or {}).get("phase") in _ENDED
             is_going = "deletionTimestamp" in metadata
-            if (has_ended and not is_going) or (is_going and not metadata.get("deletionGracePeriodSeconds")):
+            if (has_ended(pod) and not is_going) or (is_going and not metadata.get("deletionGracePeriodSeconds")):
                 continue
             jobset = (metadata.get("labels") or {}).get(JOBSET_LABEL) or ""
             found = self._listers.get(JOBSET_API_VERSION, JOBSET_KIND, metadata["namespace"], jobset)
@@ -223,7 +222,7 @@ def _status(pod: JsonObject, loss: Loss, *, fails: bool, now: datetime) -> dict[
         text = f"Trainmaster: {loss.text}"
         condition = {"type": "DisruptionTarget", "status": "True", "reason": REASON, "message": text}
         status["conditions"] = [{**condition, "lastTransitionTime": time_text(now)}]
-    if fails and (pod.get("status") or {}).get("phase") not in _ENDED:
+    if fails and not has_ended(pod):
         status["phase"] = "Failed"
     return status
 

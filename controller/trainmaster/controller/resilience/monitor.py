@@ -15,25 +15,25 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
 import structlog
 
 from trainmaster.controller.conditions import is_true, stored_status
-from trainmaster.controller.container_failures import JOBSET_LABEL, JOBSET_UID_LABEL, restart_attempt
 from trainmaster.controller.kube.cache.store import StoreReader, split_key
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
+from trainmaster.controller.resilience.attempts import attempt_of
 from trainmaster.controller.resilience.ledger import Violation
 from trainmaster.controller.resilience.log_reader import LogPart, LogReader, LogUnread
 from trainmaster.controller.resilience.progress import LONGEST, Attempt, watches
 from trainmaster.controller.resilience.standing import Member
 from trainmaster.metrics.resilience import drop_numbers, show_number
-from trainmaster.runtime.api.constants import FINAL_CONDITIONS, JOBSET_COMPLETED, JOBSET_FAILED, RESILIENCE_LABEL
+from trainmaster.runtime.api.constants import FINAL_CONDITIONS, JOBSET_COMPLETED, JOBSET_FAILED
 from trainmaster.runtime.api.resilience import EVENT
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resilience import BuiltPolicy
@@ -173,7 +173,7 @@ class Monitor:
         if watched.attempt.all_run and there == watched.pods:
             return
         watched.pods = there
-        pods = [each for each in self._pods.by_index(JOB_INDEX, key) if _attempt_of(each) == watched.id]
+        pods = [each for each in self._pods.by_index(JOB_INDEX, key) if attempt_of(each) == watched.id]
         before = {each.uid for each in watched.attempt.members}
         if before and before.isdisjoint(each["metadata"]["uid"] for each in pods):
             watched.attempt = Attempt(watched.built.policy)  # others took their places: it begins anew
@@ -211,17 +211,6 @@ class Monitor:
             if each.action != EVENT and watched.violation is None:
                 watched.violation = each
         watched.attempt.found.clear()
-
-
-def job_of(pod: JsonObject) -> Iterator[str]:
-    """Yield the key of the job of a pod, if that has a resilience policy."""
-    labels = pod["metadata"].get("labels") or {}
-    if RESILIENCE_LABEL in labels and JOBSET_LABEL in labels:
-        yield f"{pod['metadata']['namespace']}/{labels[JOBSET_LABEL]}"
-
-
-def _attempt_of(pod: JsonObject) -> tuple[str, int]:
-    return (pod["metadata"].get("labels") or {}).get(JOBSET_UID_LABEL, ""), restart_attempt(pod)
 
 
 def _rests(jobset: JsonObject) -> bool:

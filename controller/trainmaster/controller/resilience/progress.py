@@ -19,6 +19,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from trainmaster.controller.explain.findings import parse_time
+from trainmaster.controller.explain.pods import pods_at_once
 from trainmaster.controller.job_fields import mapping
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.resilience.ledger import Violation
@@ -114,7 +115,8 @@ class Attempt:
 
         self._world: World | None = None
         self._seeks_world = policy.world_size in (VERIFY, WARN)
-        self._told: set[str] = set()
+        self._told: set[tuple[str, str]] = set()
+        """Reasons of what was found, each with the name of the rule, if it is of one."""
 
     # What comes in
 
@@ -215,7 +217,7 @@ class Attempt:
         self._seeks_world = False
         if self._policy.world_size in (VERIFY, WARN) and self._world is not None and self._world.lacks(size):
             action = FAIL if self._policy.world_size == VERIFY else EVENT
-            self._find(WORLD_SIZE_MISMATCH_REASON, WORLD_SIZE_MISMATCH_REASON, mismatch(self._world, size, who), action)
+            self._find(WORLD_SIZE_MISMATCH_REASON, mismatch(self._world, size, who), action)
 
     # What follows from it
 
@@ -227,7 +229,7 @@ class Attempt:
         for each in self.rules:
             if each.broken:
                 name = each.rule.name
-                self._find(f"rule/{name}", LOG_RULE_BROKEN_REASON, f"log rule {name}: {each.broken}", each.rule.action)
+                self._find(LOG_RULE_BROKEN_REASON, f"log rule {name}: {each.broken}", each.rule.action, rule=name)
 
     def due(self, now: datetime) -> timedelta:
         """Return in which time something is to be looked at again."""
@@ -239,9 +241,9 @@ class Attempt:
             dues.append(now + self._interval if waits else deadline.at)
         return max(min(dues) - now, BETWEEN)
 
-    def _find(self, key: str, reason: str, message: str, action: str, *, since: str = "") -> None:
-        if key not in self._told:
-            self._told.add(key)
+    def _find(self, reason: str, message: str, action: str, *, rule: str = "", since: str = "") -> None:
+        if (reason, rule) not in self._told:
+            self._told.add((reason, rule))
             self.found.append(Violation(reason, message, action, since))
 
     def _is_world_sought(self, now: datetime) -> bool:
@@ -250,7 +252,7 @@ class Attempt:
     def _reads_logs(self, now: datetime) -> bool:
         """Return whether logs are read before any deadline has passed."""
         by_lines = self._within is not None or (self._start is not None and self.progress_at is None)
-        by_lines &= self.source is not Source.REPORTS and NO_PROGRESS_REASON not in self._told
+        by_lines &= self.source is not Source.REPORTS and (NO_PROGRESS_REASON, "") not in self._told
         return self.all_run and (by_lines or self._is_world_sought(now) or any(each.is_needed for each in self.rules))
 
     def _unasked(self, deadline: _Deadline, now: datetime) -> Iterator[Member]:
@@ -262,7 +264,7 @@ class Attempt:
 
     def _deadlines(self, now: datetime) -> Iterator[_Deadline]:
         at = self._progress_due()
-        if at is not None and NO_PROGRESS_REASON not in self._told:
+        if at is not None and (NO_PROGRESS_REASON, "") not in self._told:
             yield self._progress_deadline(at, now)
         for rule in self.rules:
             members = self.members if rule.is_of_all else self.members[:1]
@@ -306,7 +308,7 @@ class Attempt:
         there = self.members if self.all_run else [each for each in self.members if each.waits]
         told = f"{standing(there, now, since=at)}{missing}".removeprefix("; ")
         since = time_text(self.progress_at) if self.progress_at is not None else ""
-        self._find(NO_PROGRESS_REASON, NO_PROGRESS_REASON, f"{text}: {told}", progress.action, since=since)
+        self._find(NO_PROGRESS_REASON, f"{text}: {told}", progress.action, since=since)
 
 
 _TEXTS: Final = {
@@ -318,9 +320,5 @@ _TEXTS: Final = {
 
 def _pods_of(jobset: JsonObject, name: str) -> int:
     """Return how many pods the ReplicatedJob of that name has."""
-    for each in (jobset.get("spec") or {}).get("replicatedJobs") or ():
-        if each["name"] == name:
-            job = (each.get("template") or {}).get("spec") or {}
-            parallelism = int(job.get("parallelism", 1))
-            return int(each.get("replicas", 1)) * min(parallelism, int(job.get("completions", parallelism)))
-    return 0
+    jobs = (jobset.get("spec") or {}).get("replicatedJobs") or ()
+    return next((pods_at_once(each) for each in jobs if each["name"] == name), 0)

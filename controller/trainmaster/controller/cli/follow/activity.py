@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from trainmaster.controller.cli.printers import human_duration
 from trainmaster.controller.container_failures import rank_of
+from trainmaster.controller.explain.causes.failures.containers import told_first
 from trainmaster.controller.explain.causes.pods.evidence import who
 from trainmaster.controller.explain.findings import parse_time
 from trainmaster.controller.explain.pods import current_pods, has_succeeded, started_at
@@ -53,7 +54,7 @@ def signs(view: JobView) -> list[Sign]:
 
 def _signs(view: JobView) -> Iterator[Sign]:
     if done := _ended_early(view):
-        yield Sign(timedelta.max, f"{who(done)} ended first, with exit code 0, and the others go on")
+        yield Sign(timedelta.max, f"{told_first(done)}, and the others go on")
     reported = view.progress
     if reported is not None and (at := parse_time(reported.time)) is not None:
         yield Sign(view.now - at, f"it reported its progress {_ago(view.now - at)}")

@@ -20,7 +20,7 @@ from trainmaster.controller.container_failures import (
     rank_of,
     restart_attempt,
 )
-from trainmaster.controller.explain.pods import last_failures, places
+from trainmaster.controller.explain.pods import has_ended, last_failures, places
 from trainmaster.controller.explain.state import state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.job_fields import JobFields, Progress, true_conditions
@@ -245,7 +245,7 @@ def _key(failure: ContainerFailure) -> tuple[str, str, str]:
 def pod_phase(pod: JsonObject) -> str:
     """Return the phase of a pod, or what keeps it from running if that is known."""
     status = pod.get("status") or {}
-    if pod["metadata"].get("deletionTimestamp") and status.get("phase") not in {"Succeeded", "Failed"}:
+    if pod["metadata"].get("deletionTimestamp") and not has_ended(pod):
         return "Terminating"
     if status.get("phase") in {None, "Pending"}:
         for container in container_statuses(pod):
