@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from trainmaster.plugins.util.podgroup import mark
 from trainmaster.plugins.util.scheduling_api import APIS, SchedulingAPI
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
@@ -91,8 +92,7 @@ class Workload:
         for group, pods in _members(info, groups):
             base = object_name(job.metadata.name, group.name)
             if _is_sliced(group, pods):
-                metadata = pods.pod_template["metadata"]
-                metadata["labels"] = {**(metadata.get("labels") or {}), SLICE_GROUP_LABEL: base}
+                mark(pods, "labels", SLICE_GROUP_LABEL, base)
             else:
                 pods.pod_spec.update(_api(info.listers).pod_fields(base))
         policy = info.template.get("failurePolicy")

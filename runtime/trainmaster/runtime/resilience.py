@@ -97,7 +97,7 @@ def _laid_over(layers: Sequence[JsonObject]) -> JsonObject:
     return merged
 
 
-def policy_problems(policy: ResiliencePolicy, path: str) -> Iterator[FieldError | FieldWarning]:
+def policy_problems(policy: ResiliencePolicy, path: str) -> Iterator[FieldError]:
     """Return what is wrong with a policy, also what a schema would say of it: an annotation has none.
 
     Args:
@@ -278,7 +278,7 @@ def group_policy(annotations: Mapping[str, str], uid: str) -> BuiltPolicy | None
         policy = annotated_policy(annotations)
     except PolicyInvalid:
         return None
-    if policy is None or any(isinstance(each, FieldError) for each in policy_problems(policy, ANNOTATION_PATH)):
+    if policy is None or any(policy_problems(policy, ANNOTATION_PATH)):
         return None
     status = ResilienceStatus.model_validate(group_ledger(annotations, uid))
     avoided = tuple(each.name for each in status.avoided_nodes)

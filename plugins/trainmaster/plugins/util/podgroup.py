@@ -64,13 +64,12 @@ class Gang:
     @property
     def quorum(self) -> int:
         """How many pods have to start together: all of the members, in all of their Jobs, or the fewest of them."""
-        return sum(pods.min_size or pods.size for pods in self.members)
+        return sum(map(_fewest, self.members))
 
     def resources(self, namespace: str, listers: Listers) -> Resources:
         """What the quorum takes up."""
         return sum_resources(
-            times(admitted_pod_requests(pods.pod_spec, namespace, listers), pods.min_size or pods.size)
-            for pods in self.members
+            times(admitted_pod_requests(pods.pod_spec, namespace, listers), _fewest(pods)) for pods in self.members
         )
 
 
@@ -91,6 +90,11 @@ def gang_of(info: Info) -> Gang:
 def watches(api_version: str) -> list[Watch]:
     """The PodGroups of a scheduler, which may be installed later, and what their resources depend on."""
     return [Watch(api_version, POD_GROUP_KIND, "podgroups", writes=True, optional=True), *_RESOURCE_WATCHES]
+
+
+def _fewest(pods: PodSet) -> int:
+    """Return how few pods of a ReplicatedJob may start together."""
+    return pods.min_size or pods.size
 
 
 def pod_group(gang: Gang, job: TrainJob, listers: Listers, *, api_version: str, **spec: Any) -> Iterator[Desired]:

@@ -164,8 +164,7 @@ def check_resilience(job: Job) -> Iterator[FieldError | FieldWarning]:
         return
     if policy is None:
         return
-    found = policy_problems(policy, ANNOTATION_PATH)
-    yield from (each for each in found if isinstance(each, FieldError))
+    yield from policy_problems(policy, ANNOTATION_PATH)
     yield from policy_conflicts(policy, {}, ANNOTATION_PATH)
     for field, value in (
         ("nodes.lostAfter", policy.nodes and policy.nodes.lost_after),
