@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
 from support.authorities import Authority
-from support.commands import client_of, trainmaster
-from support.training import apply_runtime, ended, python, runtime, trainjob
+from support.commands import trainmaster
+from support.training import ended, python, reporting_cluster, trainjob
 
 from trainmaster import report
 from trainmaster.controller.kube.clock import parse_time
 from trainmaster.controller.resilience.goodput import KINDS
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.devcluster.listener import free_port
 
 SCRIPT = """
 import os, pathlib, signal, sys, time
@@ -34,29 +32,16 @@ copied.progress(percent=100)
 
 
 async def test_what_a_failure_costs_is_counted_from_the_last_checkpoint(tmp_path: Path) -> None:
-    certificates, port = tmp_path / "certificates", free_port()
+    certificates = tmp_path / "certificates"
     Authority().mount(certificates)
     (tmp_path / "copied.py").write_text(Path(report.__file__).read_text())
-    configuration = {
-        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
-        "kind": "Configuration",
-        "featureGates": {"TrainJobStatus": True},
-        "webhook": {"enabled": False, "certDir": str(certificates)},
-        "statusServer": {"port": port},
-        "plugins": {"options": {"trainjobstatus": {"server": f"https://127.0.0.1:{port}"}}},
-    }
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(configuration))
-    up = await trainmaster("cluster", "up", "--detach", "--config", "config.yaml", cwd=tmp_path)
-    assert up.code == 0, up.err
-    try:
-        async with client_of(tmp_path / ".trainmaster" / "kubeconfig") as client:
-            await apply_runtime(client, runtime())
-            script = SCRIPT.format(place=str(tmp_path))
-            job = trainjob("reports", trainer={"command": python(script)}, resiliencePolicy={"maxRestarts": 1})
-            await client.create(TRAINJOBS, job)
-            end = await ended(client, "reports")
-            assert end["type"] == "Complete", end
-            found = await client.get(TRAINJOBS, "default", "reports")
+    async with reporting_cluster(tmp_path, certificates) as client:
+        script = SCRIPT.format(place=str(tmp_path))
+        job = trainjob("reports", trainer={"command": python(script)}, resiliencePolicy={"maxRestarts": 1})
+        await client.create(TRAINJOBS, job)
+        end = await ended(client, "reports")
+        assert end["type"] == "Complete", end
+        found = await client.get(TRAINJOBS, "default", "reports")
         goodput, reported = found["status"]["resilience"]["goodput"], found["status"]["trainerStatus"]
         assert (reported["progressPercentage"], reported["worldSize"]) == (100, 1)
         trained = float((tmp_path / "times").read_text())
@@ -72,5 +57,3 @@ async def test_what_a_failure_costs_is_counted_from_the_last_checkpoint(tmp_path
             "GOODPUT",
             f"{100 * goodput['productiveSeconds'] / spent:.0f}%",
         )
-    finally:
-        await trainmaster("cluster", "down", cwd=tmp_path)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from support.commands import TIMEOUT, eventually
+import yaml
+from support.commands import TIMEOUT, client_of, eventually, trainmaster
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS, Resource
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.jsontree import JsonObject
 
 until = eventually
@@ -135,3 +140,26 @@ async def ended(client: KubeClient, name: str, *, namespace: str = "default", ti
 
     condition: JsonObject = await until(final, timeout=timeout)
     return condition
+
+
+@asynccontextmanager
+async def reporting_cluster(home: Path, certificates: Path) -> AsyncIterator[KubeClient]:
+    """A cluster in `home` to whose manager trainers report, with these certificates, and the runtime of `runtime`."""
+    port = free_port()
+    configuration = {
+        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+        "kind": "Configuration",
+        "featureGates": {"TrainJobStatus": True},
+        "webhook": {"enabled": False, "certDir": str(certificates)},
+        "statusServer": {"port": port},
+        "plugins": {"options": {"trainjobstatus": {"server": f"https://127.0.0.1:{port}"}}},
+    }
+    (home / "config.yaml").write_text(yaml.safe_dump(configuration))
+    up = await trainmaster("cluster", "up", "--detach", "--config", "config.yaml", cwd=home)
+    assert up.code == 0, up.err
+    try:
+        async with client_of(home / ".trainmaster" / "kubeconfig") as client:
+            await apply_runtime(client, runtime())
+            yield client
+    finally:
+        await trainmaster("cluster", "down", cwd=home)

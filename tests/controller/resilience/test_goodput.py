@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.failing_pods import pod
+from support.attempts import ACTIVE, started
+from support.failing_pods import SECOND, pod
 from support.objects import trainjob_object
 
 from trainmaster.controller.kube.clock import time_text
@@ -274,3 +275,47 @@ def test_of_a_job_without_a_policy_it_is_what_conditions_and_pods_tell(
     goodput = goodput_of(job(**status), now=datetime.fromtimestamp(200, UTC), **known)
     assert told(goodput) == expected
     assert spent(goodput) == seconds_of(goodput["since"])
+
+
+async def test_the_status_has_what_the_time_was_spent_on() -> None:
+    """Times are those of pods and conditions, though the manager looks later, and is another one meanwhile."""
+    cluster = await started(maxRestarts=3)
+    world = cluster.world
+
+    async def run(created: int, ran: int) -> None:
+        state = {"running": {"startedAt": SECOND.format(ran)}}
+        world.show_pod(cluster.pod(state=state, created=created, suffix=f"{ran:05}"))
+        cluster.status["replicatedJobsStatus"] = [{**ACTIVE, "ready": ran}]
+        world.change("JobSet", status=cluster.status)
+        await world.reconcile_after(1)
+
+    def spent() -> dict[str, Any]:
+        return {name: value for name, value in cluster.job_status["resilience"]["goodput"].items() if value}
+
+    assert spent() == {"phase": "Queued", "since": SECOND.format(0)}
+    await run(2, 5)
+    counts = {"queuedSeconds": 2, "startingSeconds": 3}
+    assert spent() == {**counts, "phase": "Productive", "since": SECOND.format(5)}
+    report = {"lastUpdatedTime": SECOND.format(28), "lastCheckpointTime": SECOND.format(20)}
+    world.change("TrainJob", status={**cluster.job_status, "trainerStatus": report})
+    cluster.crash(at=30)
+    await cluster.restart()
+    counts |= {"productiveSeconds": 15, "lostSeconds": 10}
+    assert spent() == {**counts, "phase": "Restarting", "since": SECOND.format(30)}
+    world.restart()
+    await run(33, 36)
+    counts["restartingSeconds"] = 6
+    assert spent() == {**counts, "phase": "Productive", "since": SECOND.format(36)}
+    another = {**world.find("JobSet")["metadata"], "uid": "another", "creationTimestamp": SECOND.format(40)}
+    world.change("JobSet", metadata=another, status={})
+    await world.reconcile_after(1)
+    counts["lostSeconds"] = 14
+    assert spent() == {**counts, "phase": "Restarting", "since": SECOND.format(40)}
+    await run(43, 46)
+    counts["restartingSeconds"] = 12
+    await world.reconcile_after(4)
+    completed = {"type": "Completed", "status": "True", "lastTransitionTime": SECOND.format(50)}
+    world.change("JobSet", status={**cluster.status, "conditions": [completed]})
+    await world.reconcile_after(1)
+    counts["productiveSeconds"] = 19
+    assert spent() == {**counts, "since": SECOND.format(50)}
