@@ -49,7 +49,7 @@ async def test_a_log_is_followed_from_before_the_pods_to_the_end(mine: Team, tmp
     await mine.submit("live", script, suspend=True)
     await mine.condition("live", "Suspended")
     async with mine.started("logs", "live", "-f") as running:
-        resume = f"  what next: {mine.advised('resume', 'live')}\n"
+        resume = f"  what next: {mine.advised('resume', 'live')}; Ctrl-C ends the waiting\n"
         await eventually(lambda: resume in running.err)
         await mine.cli("resume", "live")
         await eventually(lambda: running.out == ["first\n"])
