@@ -86,7 +86,7 @@ def test_jobs_of_named_namespaces_take_no_right_in_the_cluster() -> None:
     assert not {each for each in wide if each[0] == "kubeflow.org" or each[1] in {"pods", "services", "podgroups"}}
     for namespace in ("team-a", "team-b"):
         verbs = {verb for where, _, resource, _, verb in rights if (where, resource) == (namespace, "tfjobs")}
-        assert verbs == {"get", "list", "watch", "delete"}
+        assert verbs == {"get", "list", "watch", "delete", "patch"}
     leases = {verb for where, _, resource, _, verb in rights if (where, resource) == ("kubeflow", "leases")}
     assert leases >= {"get", "create", "update"}
 

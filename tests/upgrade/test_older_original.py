@@ -21,7 +21,8 @@ from trainmaster.runtime.jsontree import JsonObject
 TEAM = "team"
 OVERRIDES = [{"targetJobs": [{"name": "node"}], "spec": {"nodeSelector": {"pool": "gpu"}}}]
 JOBS: dict[str, dict[str, Any]] = {
-    "running": {"trainer": {"numNodes": 2, "numProcPerNode": "auto"}, "podTemplateOverrides": OVERRIDES},
+    # With ours a word would end all updates, also of the status: a rule of the definition cannot read it as a number.
+    "running": {"trainer": {"numNodes": 2, "numProcPerNode": 4}, "podTemplateOverrides": OVERRIDES},
     "suspended": {"suspend": True, "trainer": {"numNodes": 2, "numProcPerNode": "auto"}, "labels": {"team": "vision"}},
     "complete": {"trainer": {"numProcPerNode": "gpu"}, "annotations": {"cost": "7"}},
 }

@@ -58,7 +58,7 @@ async def test_commands_options_and_choices_need_no_cluster(tmp_path: Path) -> N
     assert set(await completed("trainmaster ", tmp_path)) == {*COMMANDS, "cluster"}
     assert set(await completed("trainmaster re", tmp_path)) == {"render", "restart", "resume"}
     assert {"--rank", "--all", "--follow", "--namespace"} <= set(await completed("trainmaster logs --", tmp_path))
-    assert set(await completed("trainmaster list -o ", tmp_path)) == {"json", "name", "yaml"}
+    assert set(await completed("trainmaster list -o ", tmp_path)) == {"json", "name", "wide", "yaml"}
     assert await completed("trainmaster cluster do", tmp_path) == ["down"]
     assert set(await completed("trainmaster completion ", tmp_path)) == {"bash", "fish", "zsh"}
     # Files are offered where files are expected.
