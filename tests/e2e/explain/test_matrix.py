@@ -222,7 +222,7 @@ FAILED: dict[str, Case] = {
         failed_node=0,
         said="ValueError: my loss is NaN",
         restarts=1,
-        is_v1_too=False,  # its pods go on when it has failed, as cleanPodPolicy: None has it
+        is_v1_too=False,  # its container is known from its pod alone, so the history names the limit
     ),
     "too-slow": Case(cause="DeadlineExceeded", words=("activeDeadlineSeconds",), policy={"activeDeadlineSeconds": 1}),
     # That no node could take it, is the reason why it took so long.

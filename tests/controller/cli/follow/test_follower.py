@@ -12,6 +12,7 @@ import pytest
 from support.commands import TIMEOUT, eventually, started, trainmaster
 from support.devcluster.faultycluster import FaultyCluster
 from support.embedded import embedded
+from support.running_jobs import job as v1_job
 from support.running_jobs import runtime, trainjob, write
 from support.team import Team
 
@@ -146,6 +147,26 @@ async def test_a_cluster_that_is_away_is_waited_for(tmp_path: Path) -> None:
     [away] = [line for line in done.err.splitlines() if "cannot be reached" in line]
     assert re.fullmatch(r"the cluster cannot be reached: https://127\.0\.0\.1:\d+ [^;]+; waiting for it", away)
     assert "[warn" not in done.err
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("worker", "code", "end"),
+    [("exit 1", 1, "Failed after 0:0., 1 restart: "), ("while echo more; do sleep 0.1; done", 0, "Succeeded after ")],
+)
+async def test_pods_that_go_on_after_the_end_of_their_job_are_not_waited_for(
+    mine: Team, tmp_path: Path, worker: str, code: int, end: str
+) -> None:
+    begun = tmp_path / "begun"
+    master = "sleep 1000" if code else f"until [ -e {begun} ]; do sleep 0.05; done"
+    replicas = {"Master": (1, ["sh", "-c", master]), "Worker": (1, ["sh", "-c", f"touch {begun}; {worker}"])}
+    stays = v1_job("PyTorchJob", "stays", replicas, runPolicy={"backoffLimit": 1, "cleanPodPolicy": "None"})
+    stays["metadata"]["namespace"] = mine.name
+    for each in stays["spec"]["pytorchReplicaSpecs"].values():
+        each["restartPolicy"] = "OnFailure"
+    done = await mine.cli("run", "--timeout", "40", write(tmp_path, stays))
+    assert done.code == code, done.out + done.err
+    assert re.search(f"PyTorchJob {mine.name}/stays: {end}", done.err)
 
 
 @pytest.mark.nightly

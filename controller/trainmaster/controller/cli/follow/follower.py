@@ -14,6 +14,7 @@ Exit codes: 0 all jobs are complete; 1 a job failed, was deleted or lacks its ru
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import signal
 import sys
@@ -38,6 +39,7 @@ from trainmaster.controller.cli.follow.reporter import Reporter, shows_displays
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
 from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
+from trainmaster.controller.explain.pods import has_ended
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -112,6 +114,7 @@ class Follower:
 
         self._advice: dict[str, asyncio.Task[None]] = {}
         self._failures: list[asyncio.Task[None]] = []
+        self._closing: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[Any]] = set()
         self._ended = asyncio.Event()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -199,12 +202,20 @@ class Follower:
                         self._what_next(status, _NEXT[kind])
             if status.lacks_runtime and status.job.key not in self._advice:
                 self._advice[status.job.key] = self._start(self._advise(status.job))
+            if status.outcome is not None and not all(map(has_ended, status.pods.values())):
+                self._closing.append(self._start(self._close(status)))
         self._changed()
+
+    async def _close(self, status: JobStatus) -> None:
+        """Take no more note of what the pods of an ended job do: a job of v1 may leave them to go on and restart."""
+        await self._catch_up()
+        status.is_closed = True
+        self._logs.close(status.pods)
 
     async def _on_pod(self, pod: JsonObject, *, is_deleted: bool) -> None:
         metadata = pod["metadata"]
         status = self._jobs.get(f"{metadata['namespace']}/{job_name_of(pod)}")
-        if status is None or not await self._ownership.of_pod(pod, status):
+        if status is None or status.is_closed or not await self._ownership.of_pod(pod, status):
             return
         status.observe_pod(pod)
         self._report_phase(status, pod)
@@ -326,24 +337,25 @@ class Follower:
     async def _wait_for_end(self) -> None:
         """Wait until all jobs have ended, and until everything was read that they have left.
 
-        Logs are read as long as anything comes of them. Those of a deleted job may be open for as long as its pods
-        take to end, which is not waited for.
+        Logs are read as long as anything comes of them. The pods of a deleted job may take long to end, and those of a
+        job of v1 may go on for ever, which is not waited for.
         """
         await self._ended.wait()
-        try:
-            async with asyncio.timeout(_DRAIN_TIMEOUT):
-                await self._informers.catch_up()
-        except TimeoutError:
-            pass  # the cluster went away as well
-        is_deleted = any(status.outcome == DELETED for status in self.jobs)
+        await self._catch_up()
+        pods_go_on = any(status.outcome == DELETED or status.is_closed for status in self.jobs)
         while reading := [task for task in self._reading() if not task.done()]:
             before = self._logs.received
             await asyncio.wait(reading, timeout=_DRAIN_TIMEOUT)
-            if is_deleted or self._logs.received == before:
+            if pods_go_on or self._logs.received == before:
                 return
 
+    async def _catch_up(self) -> None:
+        with contextlib.suppress(TimeoutError):  # the cluster went away as well
+            async with asyncio.timeout(_DRAIN_TIMEOUT):
+                await self._informers.catch_up()
+
     def _reading(self) -> list[asyncio.Task[None]]:
-        return [*self._logs.reading, *self._advice.values(), *self._failures]
+        return [*self._logs.reading, *self._advice.values(), *self._failures, *self._closing]
 
     def _named(self, namespace: str, name: str) -> JobStatus | None:
         """Return the job whose name an object has, or whose name its name begins with."""

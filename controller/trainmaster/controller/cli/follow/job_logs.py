@@ -179,6 +179,11 @@ class JobLogs:
         if (log := self._logs.get(uid)) is not None:
             log.observe(None)
 
+    def close(self, uids: Iterable[str]) -> None:
+        """Read what pods have written, and nothing of later runs of their containers."""
+        for log in (self._logs[uid] for uid in uids if uid in self._logs):
+            log.close()
+
     def is_up_to_date(self) -> None:
         """Take note that all pods that are there were observed: of later ones no line was there before."""
         self._is_up_to_date = True

@@ -97,6 +97,9 @@ class JobStatus:
 
     deleted: bool = False
 
+    is_closed: bool = False
+    """Whether it has ended, and what its pods do now is no longer of interest."""
+
     is_attended: bool = False
     """Whether a controller has looked at it: it has a status or pods."""
 
@@ -150,7 +153,8 @@ class JobStatus:
     @property
     def restarts(self) -> int:
         """How often the training was started anew: as a whole, by a new pod of a rank, or by a container in place."""
-        return self._restarts
+        told = 0 if self.job.resource == TRAINJOBS else JobFields(self.object).restarts({}, self.pods.values())
+        return told or self._restarts  # the pods of an ended job of v1 may go on restarting
 
     @property
     def last_failures(self) -> list[Failure]:

@@ -24,7 +24,8 @@ from enum import Enum
 from http import HTTPStatus
 from typing import Final
 
-from trainmaster.controller.cli.follow.job_status import container_attempt, pod_phase
+from trainmaster.controller.cli.follow.job_status import container_attempt
+from trainmaster.controller.explain.pods import has_ended
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
     ApiError,
@@ -293,6 +294,7 @@ class PodLog:
         self.container = container
         self._beginning = {"tailLines": options.tail, "sinceSeconds": options.since_seconds, "uid": uid}
         self._changed = asyncio.Event()
+        self._is_closed = False
         self.lines = lines
         self.pod: JsonObject | None = None
         """As it was seen last; None once it is deleted."""
@@ -309,6 +311,11 @@ class PodLog:
     def observe(self, pod: JsonObject | None) -> None:
         """Take the state of the pod; None: it is deleted."""
         self.pod = pod
+        self._changed.set()
+
+    def close(self) -> None:
+        """Take note that no other run is wanted."""
+        self._is_closed = True
         self._changed.set()
 
     async def follow(self) -> None:
@@ -340,7 +347,7 @@ class PodLog:
         """Return which run has a log that can be read, None if none has, and whether there will be no other."""
         if self.pod is None:
             return None, True
-        return container_attempt(self.pod, self.container), pod_phase(self.pod) in {"Succeeded", "Failed"}
+        return container_attempt(self.pod, self.container), self._is_closed or has_ended(self.pod)
 
     async def _wait(self) -> None:
         """Wait until the pod says something else, and not for ever: a connection may break without that."""
