@@ -134,11 +134,13 @@ HEAD: Final = """\
 
 The strongest rights of the manager, as `deploy/` installs it, apply to the whole cluster:
 
-- **Secrets**: create any, and get any whose name it knows, but not list or change them; for the keys of MPI and Flux jobs.
+- **Secrets**: create any, and get any whose name it knows, but not list or change them; for the keys of MPI and Flux
+  jobs.
 - **ConfigMaps**: read all, create and change any.
-- **Pods**: through JobSets, run any pod that the namespace admits, with any of its ServiceAccounts; delete pods, on lost
-  nodes. For jobs of `kubeflow.org/v1` the manager creates and deletes pods itself.
-- **`pods/exec`, Roles and RoleBindings**, for MPIJobs of `kubeflow.org/v1`: the manager can give no right that it lacks.
+- **Pods**: through JobSets, run any pod that the namespace admits, with any of its ServiceAccounts; delete pods, on
+  lost nodes. For jobs of `kubeflow.org/v1` the manager creates and deletes pods itself.
+- **`pods/exec`, Roles and RoleBindings**, for MPIJobs of `kubeflow.org/v1`: the manager can give no right that it
+  lacks.
 - **Webhook configurations**: change three, by name.
 
 To limit them:
@@ -146,8 +148,9 @@ To limit them:
 | do | effect |
 |---|---|
 | [serve named namespaces](namespaced.md) | all but the webhook configurations apply only there |
-| [leave out jobs of `kubeflow.org/v1`](install.md#the-jobs-of-the-training-operator) | no `pods/exec`, and no writes of pods (but on lost nodes), Services, Roles. These rights are in separate \
-roles, `kubeflow-trainer-controller-manager-training-operator`: delete those that you applied before |
+| [leave out jobs of `kubeflow.org/v1`](install.md#the-jobs-of-the-training-operator) | no `pods/exec`, and no \
+writes of pods (but on lost nodes), Services, Roles. These rights are in separate roles, \
+`kubeflow-trainer-controller-manager-training-operator`: delete those that you applied before |
 | disable the plugins `mpi` and `flux` | no Secret but that of the webhooks |
 
 Each part of the manager declares the rights that its requests need, each plugin by what it
@@ -164,7 +167,8 @@ they run, and fail if a right is missing or unused.
 
 ## What is granted
 
-`*jobs.kubeflow.org` stands for all six kinds of `kubeflow.org/v1`. A right to `list` a named object covers that name alone.
+`*jobs.kubeflow.org` stands for all six kinds of `kubeflow.org/v1`. A right to `list` a named object covers that name
+alone.
 
 """
 
