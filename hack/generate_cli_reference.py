@@ -127,7 +127,8 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argpa
 def _command(parser: argparse.ArgumentParser, about: str, common: dict[str, str], rank: str = "##") -> Iterator[str]:
     yield f"{rank} `{parser.prog}`\n"
     yield _prose(parser, parser.description or f"{_sentence(about)}.")
-    yield f"```text\n{_usage(parser)}\n```\n"
+    if (usage := _usage(parser)) != f"{parser.prog} [options]":
+        yield f"```text\n{usage}\n```\n"
     shared: list[str] = []
     for group in parser._action_groups:  # noqa: SLF001
         shown = [action for action in group._group_actions if _is_shown(action)]  # noqa: SLF001
