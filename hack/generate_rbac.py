@@ -167,8 +167,8 @@ they run, and fail if a right is missing or unused.
 
 ## What is granted
 
-`*jobs.kubeflow.org` stands for all six kinds of `kubeflow.org/v1`. A right to `list` a named object covers that name
-alone.
+Rights apply to the whole cluster, unless a namespace is named. `*jobs.kubeflow.org` stands for all six kinds of
+`kubeflow.org/v1`. A right to `list` a named object covers that name alone.
 
 """
 
@@ -251,8 +251,10 @@ def markdown(rows: list[list[str]]) -> str:
     for (where, who, why), whats in together.items():
         names = _V1_KINDS.sub(r"`*jobs.kubeflow.org\1`", ", ".join(whats))
         of_resources.setdefault((names, where, who), []).append(why)
-    lines = [["Resource", "In", "Needed by", "Verbs, and what for"], ["---"] * 4]
-    lines += [[*what, "; ".join(whys)] for what, whys in of_resources.items()]
+    lines = [["Resource", "Needed by", "Verbs, and what for"], ["---"] * 3]
+    for (names, where, who), whys in of_resources.items():
+        place = "" if where == "the cluster" else f" in {where}"
+        lines.append([f"{names}{place}", who, "; ".join(whys)])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
