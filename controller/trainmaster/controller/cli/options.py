@@ -92,7 +92,7 @@ def add_configuration_options(parser: argparse.ArgumentParser, *, default: str =
         default=[],
         type=Path,
         metavar="FILE",
-        help=f"configuration file, or a directory of *.yaml; merged in order (by name) if several; default: {default}",
+        help=f"configuration file, or a directory of *.yaml; may be repeated; merged in order; default: {default}",
     )
     add_feature_gates_option(parser)
 
