@@ -128,6 +128,13 @@ def pending_pods(number: int) -> Iterator[JsonObject]:
         "env": [{"name": f"PET_{index}", "value": "value"} for index in range(8)],
         "resources": {"requests": {"cpu": "4", "memory": "16Gi"}, "limits": {"nvidia.com/gpu": 2}},
     }
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": f"{job_name(number)}-node-0",
+        "uid": f"{job_name(number)}-node-0",
+        "controller": True,
+    }
     for index in range(2):
         labels = {
             "jobset.sigs.k8s.io/jobset-name": job_name(number),
@@ -138,7 +145,12 @@ def pending_pods(number: int) -> Iterator[JsonObject]:
         yield {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": f"{job_name(number)}-node-0-{index}", "namespace": NAMESPACE, "labels": labels},
+            "metadata": {
+                "name": f"{job_name(number)}-node-0-{index}",
+                "namespace": NAMESPACE,
+                "labels": labels,
+                "ownerReferences": [job],
+            },
             "spec": {"restartPolicy": "Never", "containers": [container]},
             "status": {"phase": "Pending", "conditions": [unschedulable]},
         }

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.commands import run_module
 
+from bench import samples
 from bench.api import BenchmarkFailed
 from bench.burst import Measured
 from bench.checkout import ready
@@ -21,6 +22,7 @@ from bench.figures import FIGURES, regressed, verdict
 from bench.instructions import TOLERATED, Reference, build, exceeded, undisturbed
 from bench.processes import run_process
 from bench.reporting import Report, read_document
+from trainmaster.controller.explain.pods import is_of_jobset
 
 _REFERENCE = Path(__file__).resolve().parents[2] / "hack" / "bench" / "reference.json"
 
@@ -49,6 +51,11 @@ async def test_a_run_measures_every_figure_and_names_what_got_worse(tmp_path: Pa
     assert document["figures"]["create.requests"]["budget"] == 2
     assert document["figures"]["restart.writes"] == {"value": 0, "unit": "", "budget": 0, "met": True}
     assert document["figures"]["restart.ready"]["met"] is None
+
+
+def test_the_manager_takes_pending_pods_for_those_of_a_jobset() -> None:
+    """It explains nothing by others, and the phase `waiting` would not end."""
+    assert [is_of_jobset(pod) for pod in samples.pending_pods(1)] == [True, True]
 
 
 async def test_a_run_of_pytorchjobs_measures_their_figures(tmp_path: Path) -> None:

@@ -68,6 +68,13 @@ def jobs_rights(**options: Any) -> set[tuple[str, str, str]]:
     return rights(list(training_operator.policy_rules(configuration, job_kinds(configuration))))
 
 
+def test_a_reason_that_speaks_of_deleting_has_the_verb() -> None:
+    jobs = training_operator.policy_rules(Configuration(), job_kinds(Configuration()))
+    told = [rule for rule in (*rules_of(), *jobs) if "delete" in rule.reason.split()]
+    assert [rule for rule in told if "delete" not in rule.verbs] == []
+    assert {"pods", "horizontalpodautoscalers"} <= {rule.resource.plural for rule in told}
+
+
 @pytest.mark.defect("V1-B35")
 def test_mpijobs_over_ssh_take_no_right_to_roles_nor_to_exec() -> None:
     """V1-B35: with kubectl exec the manager has to have what it gives to launchers; nobody may delete any of it."""

@@ -92,8 +92,7 @@ def add_configuration_options(parser: argparse.ArgumentParser, *, default: str =
         default=[],
         type=Path,
         metavar="FILE",
-        help="configuration file of the controller, or a directory with *.yaml. May be repeated: files are merged in "
-        f"order, of a directory by name; default: {default}",
+        help=f"configuration file, or a directory of *.yaml; may be repeated; merged in order; default: {default}",
     )
     add_feature_gates_option(parser)
 

@@ -255,7 +255,7 @@ class Tracing(_Section):
     endpoint: Collector = Field(
         "",
         description="Collector of [traces](tracing.md) by OTLP over HTTP: `host:port` (HTTP), or a URL (default path "
-        "`/v1/traces`). Needs `pip install 'trainmaster[tracing]'`.",
+        "`/v1/traces`). Needs the extra `tracing`.",
         json_schema_extra={"default": "no traces"},
     )
     sampling_rate_per_million: Annotated[int, Field(ge=0, le=1_000_000)] = Field(

@@ -15,7 +15,7 @@ from trainmaster.runtime.listers import Watch
 JOBS: Final = "jobs"
 """Who needs what the jobs of all kinds have."""
 
-_BUILD: Final = "build and delete the objects of a job; find out who owns an existing one"
+_OBJECTS: Final = "the objects of a job; find out who owns an existing one"
 
 
 def trainjob_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
@@ -67,15 +67,18 @@ def owned_rule(watch: Watch, *, needed_by: str, optional: bool = False, deletes:
     if not deletes:
         never.add("delete")
     verbs = tuple(verb for verb in ("get", "create", "patch", "delete") if verb not in never)
+    reason = f"build and delete {_OBJECTS}" if deletes else f"build {_OBJECTS}"
     return PolicyRule(
-        resource=watched_resource(watch), verbs=verbs, needed_by=needed_by, reason=_BUILD, optional=optional
+        resource=watched_resource(watch), verbs=verbs, needed_by=needed_by, reason=reason, optional=optional
     )
 
 
 def pod_rules(*, has_services: bool) -> Iterator[PolicyRule]:
     """Return the rights to write the pods of jobs, and their Services if they have any."""
     for each in (PODS, SERVICES) if has_services else (PODS,):
-        yield PolicyRule(resource=each, verbs=("get", "create", "delete"), needed_by=JOBS, reason=_BUILD)
+        yield PolicyRule(
+            resource=each, verbs=("get", "create", "delete"), needed_by=JOBS, reason=f"build and delete {_OBJECTS}"
+        )
 
 
 def owner_rules(resource: Resource, *, needed_by: str) -> Iterator[PolicyRule]:

@@ -37,7 +37,7 @@ def policy_rules(*, name: str) -> tuple[PolicyRule, ...]:
             resource=LEASES,
             verbs=("list",),
             needed_by="leader election",
-            reason="tell of a second installation, which holds the lease of its own namespace",
+            reason="warn of a second installation: look for leases of this name, and no other, in all namespaces",
             names=(name,),
             optional=True,
         ),
