@@ -10,7 +10,7 @@
 #   standard library that a manager imports, which takes half of its start otherwise: python:slim has no bytecode.
 #   All of it is below DIRECTORY/pycache, where PYTHONPYCACHEPREFIX has Python look. Left out is what no
 #   command imports: of kubernetes-asyncio all but its configuration, 25 MB, version 1 of pydantic, and what others
-#   compile C with.
+#   compile C with; and what only kubeconfigs need, urllib3 and dateutil, 1 MB.
 # - Shared objects lose their symbols for debuggers, 13 MB. Tests, what only compilers and type checkers read, and pages
 #   for people, 3 MB, are left out.
 # - Twice the same with the same interpreter: SOURCE_DATE_EPOCH is the time of every file.
@@ -45,7 +45,7 @@ find "$directory/lib" \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -nam
 find "$directory" -name '*.so' -exec strip --strip-unneeded {} +
 export PYTHONPYCACHEPREFIX="$directory/pycache"
 compile="$directory/bin/python -m compileall -q --invalidation-mode unchecked-hash"
-$compile -x '/(kubernetes_asyncio/(client|dynamic|leaderelection|stream|utils|watch)|pydantic/v1|cffi|pycparser)/' "$directory/lib"
+$compile -x '/(kubernetes_asyncio/(client|dynamic|leaderelection|stream|utils|watch)|pydantic/v1|cffi|pycparser|urllib3|dateutil)/' "$directory/lib"
 "$directory/bin/python" -c '
 import sys
 import trainmaster.controller.cli.manager

@@ -263,6 +263,7 @@ def test_it_has_what_the_lock_pins_and_no_embedded_cluster(rootfs: Rootfs) -> No
         "controller",
         "metrics",
         "plugins",
+        "report.py",
         "runtime",
     }
     assert [path for path in packages.rglob("*") if path.name in {"tests", "__pycache__"}] == []
