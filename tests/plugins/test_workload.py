@@ -134,6 +134,14 @@ def test_pods_that_exist_at_the_same_time_are_a_gang(
     assert {name: names[group["podGroupName"]] for name, group in pods.items() if group} == members
 
 
+@pytest.mark.parametrize("scheduling", [WHOLE, {"replicatedJobs": [entry("node", job={})]}])
+def test_the_gang_of_an_elastic_job_needs_its_fewest_nodes(scheduling: JsonObject) -> None:
+    torch = {"elasticPolicy": {"minNodes": 2, "maxNodes": 4}}
+    runtime = parse_runtime(runtime_with(scheduling, policy={"torch": torch}))
+    (group,) = of_kind(built(trainjob(trainer={"numNodes": 4}), runtime), "PodGroup")
+    assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}}
+
+
 def test_constraints_disruption_mode_and_priority_are_those_of_the_group() -> None:
     job = replicated_job()
     job["template"]["spec"]["template"]["spec"]["priorityClassName"] = "high"

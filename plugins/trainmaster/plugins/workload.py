@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from trainmaster.plugins.util.podgroup import mark
+from trainmaster.plugins.util.podgroup import fewest, mark
 from trainmaster.plugins.util.scheduling_api import APIS, SchedulingAPI
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
@@ -176,7 +176,7 @@ def _pod_groups(info: Info, job: TrainJob, groups: Iterable[Group], api: Schedul
         base = object_name(job.metadata.name, group.name)
         # The scheduler preempts by the priority of the group: those of its pods do not count.
         priority = next((each for pods in members if (each := pods.pod_spec.get("priorityClassName"))), None)
-        count = members[0].count if group.per_job else sum(pods.size for pods in members)
+        count = sum(map(fewest, members)) // (members[0].replicas if group.per_job else 1)
         spec = api.pod_group_spec(group.rules, count=count, priority_class=priority)
         if _is_sliced(group, members[0]):
             for index in range(members[0].replicas):

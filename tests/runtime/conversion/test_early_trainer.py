@@ -67,7 +67,8 @@ def patch(manager: str, template: JsonObject, *jobs: str) -> JsonObject:
         (trainjob(TODAY, trainer={"numProcPerNode": "auto"}), True),
         (trainjob(TODAY, trainer={"numProcPerNode": 2}), False),
         (trainjob(TODAY, runtimeRef={"name": "a", "apiGroup": "kubeflow.org"}), True),
-        (runtime(TODAY, mlPolicy={"torch": {"elasticPolicy": {}}}), True),
+        (runtime(TODAY, mlPolicy={"torch": {"elasticPolicy": {"minNodes": 2, "maxNodes": 4}}}), False),
+        (runtime(TODAY, mlPolicy={"torch": {"elasticPolicy": {"metrics": []}}}), True),
         (runtime(TODAY, mlPolicy={"mpi": {"mpiImplementation": "Intel"}}), True),
         ({"apiVersion": ALPHA, "kind": "Service"}, False),
         ({"apiVersion": TODAY, "kind": "TrainJob", "spec": "odd"}, False),
@@ -238,12 +239,14 @@ def test_a_runtime_of_v2alpha1(tmp_path: Path) -> None:
     assert not problems([new], tmp_path)
 
 
-def test_an_elastic_policy_has_no_equivalent(tmp_path: Path) -> None:
-    elastic = {"minNodes": 2, "maxNodes": 5, "maxRestarts": 3, "metrics": [{"type": "Resource"}]}
+@pytest.mark.parametrize(
+    ("limits", "nodes"), [({"minNodes": 2, "maxNodes": 5, "maxRestarts": 3}, 2), ({"maxNodes": 5}, 5)]
+)
+def test_an_elastic_policy_loses_its_metrics(limits: JsonObject, nodes: int, tmp_path: Path) -> None:
+    elastic = {**limits, "metrics": [{"type": "Resource"}]}
     old = runtime(mlPolicy={"torch": {"numProcPerNode": "2", "elasticPolicy": elastic}})
-    assert spec_of(old)["mlPolicy"] == {"numNodes": 2, "torch": {"numProcPerNode": 2}}
-    path = "spec.mlPolicy.torch.elasticPolicy"
-    assert lost(old) == [f"{path}.minNodes", f"{path}.maxNodes", f"{path}.maxRestarts", f"{path}.metrics"]
+    assert spec_of(old)["mlPolicy"] == {"numNodes": nodes, "torch": {"numProcPerNode": 2, "elasticPolicy": limits}}
+    assert lost(old) == ["spec.mlPolicy.torch.elasticPolicy.metrics"]
     assert not problems(convert_early(old).objects, tmp_path)
 
 

@@ -152,11 +152,11 @@ class Controller(_Section):
 
     group_kind_concurrency: dict[KindName, Annotated[int, Field(ge=1)]] = Field(
         default_factory=dict,
-        description="Objects of a kind reconciled at once, by `TrainJob.trainer.kubeflow.org`, "
+        description="Objects reconciled at once, of each of the kinds `TrainJob.trainer.kubeflow.org`, "
         "`TrainingRuntime.trainer.kubeflow.org`, `ClusterTrainingRuntime.trainer.kubeflow.org`, "
-        "`PyTorchJob.kubeflow.org` and so on. Other kinds of jobs: as many as the API server answers without delay, "
-        "16 to 64, fewer if it refuses.",
-        json_schema_extra={"default": "found for each kind of jobs, 1 runtime"},
+        "`PyTorchJob.kubeflow.org` and so on. Without a number, the manager uses as many for jobs as the API server "
+        "answers without delay, and fewer if the API server refuses requests.",
+        json_schema_extra={"default": "jobs: 16 to 64, runtimes: 1"},
     )
 
 

@@ -64,12 +64,12 @@ class Gang:
     @property
     def quorum(self) -> int:
         """How many pods have to start together: all of the members, in all of their Jobs, or the fewest of them."""
-        return sum(map(_fewest, self.members))
+        return sum(map(fewest, self.members))
 
     def resources(self, namespace: str, listers: Listers) -> Resources:
         """What the quorum takes up."""
         return sum_resources(
-            times(admitted_pod_requests(pods.pod_spec, namespace, listers), _fewest(pods)) for pods in self.members
+            times(admitted_pod_requests(pods.pod_spec, namespace, listers), fewest(pods)) for pods in self.members
         )
 
 
@@ -92,7 +92,7 @@ def watches(api_version: str) -> list[Watch]:
     return [Watch(api_version, POD_GROUP_KIND, "podgroups", writes=True, optional=True), *_RESOURCE_WATCHES]
 
 
-def _fewest(pods: PodSet) -> int:
+def fewest(pods: PodSet) -> int:
     """Return how few pods of a ReplicatedJob may start together."""
     return pods.min_size or pods.size
 

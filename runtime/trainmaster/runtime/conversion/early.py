@@ -242,17 +242,11 @@ def _torch(torch: Source, policy: JsonObject, notes: Notes) -> JsonObject:
     if processes is not None:
         new["numProcPerNode"] = processes
     elastic = torch.part("elasticPolicy")
-    lowest, highest = elastic.take("minNodes", int), elastic.take("maxNodes", int)
-    if lowest is not None or highest is not None:
-        nodes = policy.setdefault("numNodes", highest if lowest is None else lowest)
-        path = elastic.at("maxNodes" if lowest is None else "minNodes")
-        notes.lose(path, f"there are {nodes} nodes: a TrainJob keeps the number of its nodes")
-        if lowest is not None and highest is not None:
-            notes.lose(elastic.at("maxNodes"), "left out: a TrainJob keeps the number of its nodes")
-    if elastic.take("maxRestarts", int) is not None:
-        notes.lose(elastic.at("maxRestarts"), "left out: use torchrun --max-restarts, or failurePolicy of the JobSet")
     if elastic.take("metrics", list):
-        notes.lose(elastic.at("metrics"), "left out: nothing changes the number of nodes of a TrainJob")
+        notes.lose(elastic.at("metrics"), "left out: metrics do not change the number of nodes")
+    if limits := elastic.take_all():
+        new["elasticPolicy"] = limits
+        policy.setdefault("numNodes", limits.get("minNodes", limits.get("maxNodes", 1)))
     return new | torch.take_all()
 
 

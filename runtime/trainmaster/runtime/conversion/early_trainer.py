@@ -4,7 +4,7 @@
 |---|---|---|
 | v1.9 (alpha) | `kubeflow.org/v2alpha1` | group, names of Jobs and containers, initializers, numProcPerNode |
 | 2.0 | `trainer.kubeflow.org/v1alpha1` | podSpecOverrides, labels and annotations of the spec |
-| 2.1 | the same | podTemplateOverrides, elasticPolicy |
+| 2.1 | the same | podTemplateOverrides, metrics of elasticPolicy |
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ def _has_old_fields(obj: JsonObject) -> bool:
             or _at(spec, "runtimeRef").get("apiGroup") == EARLY_GROUP
         )
     policy = _at(_at(obj, "spec"), "mlPolicy")
-    return "elasticPolicy" in _at(policy, "torch") or _at(policy, "mpi").get("mpiImplementation") == "Intel"
+    return (
+        "metrics" in _at(_at(policy, "torch"), "elasticPolicy")
+        or _at(policy, "mpi").get("mpiImplementation") == "Intel"
+    )
 
 
 def _at(node: JsonObject, field: str) -> JsonObject:
