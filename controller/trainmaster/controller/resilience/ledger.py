@@ -159,7 +159,7 @@ def judge(
     elif sizes is not None and sizes.wanted != sizes.nodes and failed is None:
         _resize(verdict, sizes, uid, is_refused=stored.get("resizing") == sizes.wanted, now=now)
     else:
-        _judge_attempts(verdict, built.policy, uid, violation, failed, now)
+        _judge_attempts(verdict, built.policy, uid=uid, violation=violation, failed=failed, now=now)
     return verdict
 
 
@@ -174,6 +174,7 @@ def _judge_without_ledger(verdict: Verdict, violation: Violation | None, *, has_
 def _judge_attempts(
     verdict: Verdict,
     policy: ResiliencePolicy,
+    *,
     uid: str,
     violation: Violation | None,
     failed: JsonObject | None,
