@@ -176,7 +176,7 @@ class Reconciler(Generic[Job, Observed, Decided]):
         self._status_writer = StatusWriter(
             client=client,
             resource=resource,
-            store=jobs,
+            jobs=jobs,
             only_counters=only_counters,
             expectations=self._expectations,
             write_backoff=write_backoff,
