@@ -34,18 +34,19 @@ from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
 from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.status import only_counters
-from trainmaster.controller.resilience.attempts import job_of
-from trainmaster.controller.resilience.monitor import JOB_INDEX, Monitor
+from trainmaster.controller.resilience.monitor import Monitor
 from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.controller.resources import (
     CLUSTER_TRAINING_RUNTIMES,
     JOBSETS,
     TRAINING_RUNTIMES,
     TRAINJOBS,
+    plugin_index,
     watched_resource,
 )
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.resilience import PODS_BY_JOB, job_of_pod
 
 KEY = "team/demo"
 
@@ -91,7 +92,7 @@ class World(FakeCluster):
         """What the server answers to each apply, if it refuses."""
 
         self.watched_pods = Store()
-        self.watched_pods.add_indexer(JOB_INDEX, job_of)
+        self.watched_pods.add_indexer(plugin_index(PODS_BY_JOB), job_of_pod)
         self.logs: dict[str, list[str] | KubeError] = {}
         """What pods have written, each line with its time, or what the server answers to whoever reads that."""
 

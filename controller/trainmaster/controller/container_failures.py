@@ -32,7 +32,6 @@ from trainmaster.runtime.jobs.constants import (
 )
 from trainmaster.runtime.jsontree import JsonObject
 
-JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
 REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
 JOBSET_UID_LABEL: Final = "jobset.sigs.k8s.io/jobset-uid"

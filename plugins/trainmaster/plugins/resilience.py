@@ -28,10 +28,12 @@ from trainmaster.runtime.listers import JobKey, Listers, Watch
 from trainmaster.runtime.resilience import (
     ANNOTATION_PATH,
     FIELD_PATH,
+    PODS_BY_JOB,
     PODS_BY_NODE,
     BuiltPolicy,
     annotated_policy,
     built_policy,
+    job_of_pod,
     own_failure_policy,
     policy_conflicts,
     policy_problems,
@@ -61,7 +63,7 @@ class Resilience:
 
     def watch_extension(self) -> Iterable[Watch]:
         """The pods of jobs with a policy."""
-        labelled, indexes = f"{RESILIENCE_LABEL}=true", {PODS_BY_NODE: _node_of}
+        labelled, indexes = f"{RESILIENCE_LABEL}=true", {PODS_BY_NODE: _node_of, PODS_BY_JOB: job_of_pod}
         return [Watch("v1", "Pod", "pods", label_selector=labelled, jobs=_no_jobs, indexes=indexes, optional=True)]
 
     def validate(

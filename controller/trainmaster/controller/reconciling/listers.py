@@ -8,8 +8,9 @@ import orjson
 
 from trainmaster.controller.kube.cache.store import StoreReader, object_key
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value, plugin_index, plugin_indexes
+from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value
 from trainmaster.controller.reconciling.writes import GroupVersionKind
+from trainmaster.controller.resources import plugin_index, plugin_indexes
 from trainmaster.runtime.api import ObjectUnreadable, TrainJob
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject, copy_json
 from trainmaster.runtime.listers import NoSuchIndex

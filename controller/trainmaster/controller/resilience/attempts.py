@@ -7,13 +7,12 @@ tell is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from trainmaster.controller.container_failures import (
     ENDED_BY_OTHERS,
-    JOBSET_LABEL,
     JOBSET_UID_LABEL,
     ContainerFailure,
     container_failures,
@@ -25,8 +24,8 @@ from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.resilience.goodput import PodTimes, note_pod
-from trainmaster.runtime.api.constants import RESILIENCE_LABEL
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.resilience import job_of_pod
 
 _MOST_ATTEMPTS: Final = 4
 """That are kept of a job: attempts are written down as they end."""
@@ -123,7 +122,7 @@ class AttemptObserver:
     def on_pod_event(self, change: Delta) -> None:
         """Handle an event of a pod."""
         pod = change.new or change.old
-        key = next(job_of(pod), None) if pod is not None else None
+        key = next(job_of_pod(pod), None) if pod is not None else None
         if pod is None or key is None or not attempt_of(pod)[0]:
             return
         if change.is_deletion and key not in self._trainjobs:
@@ -149,13 +148,6 @@ class AttemptObserver:
     def forget(self, key: str) -> None:
         """Drop everything about a job."""
         self._facts.pop(key, None)
-
-
-def job_of(pod: JsonObject) -> Iterator[str]:
-    """Yield the key of the job of a pod, if that has a resilience policy."""
-    labels = pod["metadata"].get("labels") or {}
-    if RESILIENCE_LABEL in labels and JOBSET_LABEL in labels:
-        yield f"{pod['metadata']['namespace']}/{labels[JOBSET_LABEL]}"
 
 
 def attempt_of(pod: JsonObject) -> tuple[str, int]:
