@@ -245,6 +245,15 @@ def container_statuses(pod: JsonObject) -> list[JsonObject]:
     return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
 
 
+def exit_code(pod: JsonObject, container: str) -> int | None:
+    """Return the exit code of the container that trains, or of the first one if none has its name; None: unknown."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    named = next((each for each in statuses if each.get("name") == container), None)
+    status = named or next(iter(statuses), None) or {}
+    terminated = (status.get("state") or {}).get("terminated")
+    return terminated.get("exitCode") if isinstance(terminated, dict) else None
+
+
 def restart_attempt(pod: JsonObject) -> int:
     """Return how often the whole workload had been started anew before this pod of it, its JobSet or a new one."""
     labels = pod["metadata"].get("labels") or {}

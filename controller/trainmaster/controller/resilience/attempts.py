@@ -7,8 +7,9 @@ tell is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final
 
 from trainmaster.controller.container_failures import (
@@ -17,18 +18,23 @@ from trainmaster.controller.container_failures import (
     ContainerFailure,
     container_failures,
     disruption_of,
+    is_launcher,
     restart_attempt,
 )
-from trainmaster.controller.explain.pods import has_ended
+from trainmaster.controller.explain.pods import has_ended, has_succeeded
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.resilience.goodput import PodTimes, note_pod
+from trainmaster.runtime.jobs.constants import REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resilience import job_of_pod
 
 _MOST_ATTEMPTS: Final = 4
 """That are kept of a job: attempts are written down as they end."""
+
+PATIENCE: Final = 3.0
+"""Seconds for which pods may take to tell of an attempt that has ended."""
 
 _DELETED: Final = "it was deleted while it ran"
 
@@ -165,3 +171,44 @@ def _takes_place_of(name: str, pod: JsonObject) -> bool:
     """Tell whether a pod was made in the place of another one: but for the end, which is random, it has its name."""
     own = pod["metadata"]["name"]
     return bool(own != name and own.rpartition("-")[0] == name.rpartition("-")[0])
+
+
+def facts_of_group(pods: Sequence[JsonObject], missing: Sequence[str], now: datetime) -> tuple[AttemptFacts, float]:
+    """Return what the pods of a job of `kubeflow.org/v1` tell of the end of their attempt; `missing` ones are gone.
+
+    Returns:
+        That, and for how many seconds other pods may have more to tell; 0: they have not.
+    """
+    facts = AttemptFacts()
+    for pod in sorted(pods, key=is_launcher):
+        if is_launcher(pod) and facts.pod:
+            continue  # its ranks run on the workers
+        failures = (replace(each, replicated_job=_title(pod)) for each in container_failures(pod))
+        facts.note(pod, failures, deleted_at=time_text(now) if was_deleted(pod) else "")
+    by_launcher = any(is_launcher(pod) and pod["metadata"]["name"] == facts.pod for pod in pods)
+    if not (facts.is_open or (facts.disruption is None and by_launcher)):
+        return facts, 0.0
+    if missing:
+        facts.disruption = Disruption(missing[0], "", time_text(now), "it is gone", is_certain=False)
+        return facts, 0.0
+    return facts, _seconds_to_wait(facts.failure, now) if facts.failure is not None else 0.0
+
+
+def was_deleted(pod: JsonObject) -> bool:
+    """Tell whether a pod is deleted that has not ended well."""
+    return bool(pod["metadata"].get("deletionTimestamp")) and not has_succeeded(pod)
+
+
+def _title(pod: JsonObject) -> str:
+    labels = pod["metadata"].get("labels") or {}
+    place = "" if is_launcher(pod) else f" {labels.get(REPLICA_INDEX_LABEL)}"
+    return f"{labels.get(REPLICA_TYPE_LABEL)}{place}"
+
+
+def _seconds_to_wait(failure: ContainerFailure, now: datetime) -> float:
+    """Return for how long others may have more to tell of a failure; clocks of nodes that are ahead do not matter."""
+    try:
+        passed = (now - datetime.fromisoformat(failure.at)).total_seconds()
+    except (TypeError, ValueError):
+        return 0.0
+    return PATIENCE - passed if 0 <= passed < PATIENCE else 0.0

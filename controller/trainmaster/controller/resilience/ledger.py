@@ -27,7 +27,7 @@ from trainmaster.controller.conditions import find_condition, is_true, stored_st
 from trainmaster.controller.diagnosis.first_failures import describe
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.redaction import redact
-from trainmaster.controller.resilience.attempts import AttemptFacts, Disruption
+from trainmaster.controller.resilience.attempts import PATIENCE, AttemptFacts, Disruption
 from trainmaster.controller.resilience.goodput import RETRY, AttemptTimes
 from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED, MAX_RESTARTS_EXCEEDED_REASON
 from trainmaster.runtime.api.meta import duration_seconds
@@ -38,9 +38,6 @@ from trainmaster.runtime.resilience import BuiltPolicy
 
 REMEMBERED: Final = 32
 """Attempts in the status."""
-
-PATIENCE: Final = 3.0
-"""Seconds for which pods may take to tell of an attempt that the JobSet has ended."""
 
 RESTARTED: Final = "Restarted"
 """Reason of the event that all pods are made anew by the manager."""

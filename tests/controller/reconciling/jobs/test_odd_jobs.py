@@ -15,6 +15,7 @@ from support.vitals import calls_of, counted_calls
 
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.configuration.types import TrainingOperator
+from trainmaster.controller.diagnosis.pod_warnings import PodWarnings
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.reconciling.applier import LARGEST_BATCH
@@ -23,7 +24,6 @@ from trainmaster.controller.reconciling.jobs.decider import (
     LARGE,
     MANY_PODS,
     SECONDS_PER_POD,
-    PodWarnings,
 )
 from trainmaster.controller.reconciling.jobs.objects import MOST_CREATIONS, Plan
 from trainmaster.controller.reconciling.jobs.observe import observe

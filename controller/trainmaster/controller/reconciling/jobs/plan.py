@@ -25,6 +25,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from trainmaster.controller.conditions import BLOCKED
+from trainmaster.controller.explain.pods import phase_of
 from trainmaster.controller.reconciling.jobs.group import Group, group_of
 from trainmaster.controller.reconciling.jobs.objects import Plan, plan_objects, plan_pod_group, plan_pods, plan_roles
 from trainmaster.controller.reconciling.jobs.observe import Observed
@@ -36,7 +37,6 @@ from trainmaster.controller.reconciling.jobs.replicas import (
     count_restarts,
     is_beyond,
     is_terminating,
-    phase_of,
     replicas_of,
 )
 from trainmaster.controller.reconciling.jobs.status import StatusUpdate
@@ -204,7 +204,7 @@ def _clean_up(observed: Observed, gang: GangScheduler | None, planned: Plan, now
     if policy == CLEAN_NONE:
         pods = []
     elif policy == CLEAN_RUNNING:
-        pods = [pod for pod in pods if phase_of(pod) in ("Running", "Pending", "")]
+        pods = [pod for pod in pods if phase_of(pod) in ("Running", "Pending")]
     # Services first: which ones go is told by the pods that are still there.
     planned.deletes = [*_services_of(observed, pods), *pods]
     if policy not in (CLEAN_NONE, CLEAN_RUNNING):

@@ -28,7 +28,8 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from trainmaster.controller.container_failures import container_statuses
+from trainmaster.controller.container_failures import container_statuses, exit_code
+from trainmaster.controller.explain.pods import phase_of
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.runtime.jobs.constants import (
     ALWAYS,
@@ -38,7 +39,7 @@ from trainmaster.runtime.jobs.constants import (
     REPLICA_TYPE_LABEL,
 )
 from trainmaster.runtime.jobs.interface import Job
-from trainmaster.runtime.jobs.pods import training_container
+from trainmaster.runtime.jobs.pods import trainer_of
 from trainmaster.runtime.jobs.types import ReplicaStatus
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -137,28 +138,9 @@ def replicas_of(
     return found
 
 
-def phase_of(pod: JsonObject) -> str:
-    """Return the phase of a pod; empty if nobody has set it."""
-    return str((pod.get("status") or {}).get("phase") or "")
-
-
 def is_terminating(obj: JsonObject) -> bool:
     """Tell whether an object is on its way out."""
     return bool(obj["metadata"].get("deletionTimestamp"))
-
-
-def trainer_of(job: Job, replica_type: str) -> str:
-    """Return the name of the container of a type that trains."""
-    return str(training_container(job, replica_type).get("name") or job.kind.container_name)
-
-
-def exit_code(pod: JsonObject, container: str) -> int | None:
-    """Return the exit code of the container that trains, or of the first one if none has its name; None: unknown."""
-    statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    named = next((each for each in statuses if each.get("name") == container), None)
-    status = named or next(iter(statuses), None) or {}
-    terminated = (status.get("state") or {}).get("terminated")
-    return terminated.get("exitCode") if isinstance(terminated, dict) else None
 
 
 def restart_count(pod: JsonObject) -> int:
