@@ -22,6 +22,7 @@ from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.drift import strip_managed_fields
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
+from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.outcomes import (
     Done,
     ExpectationsPending,
@@ -33,6 +34,7 @@ from trainmaster.controller.reconciling.outcomes import (
 from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
 from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkloads
+from trainmaster.controller.reconciling.trainjobs.plugin_failures import SkippedPlugins
 from trainmaster.controller.reconciling.trainjobs.status import only_counters
 from trainmaster.controller.resilience.monitor import Monitor
 from trainmaster.controller.resilience.resilience import Resilience
@@ -127,15 +129,14 @@ class World(FakeCluster):
         self.decider = TrainJobDecider(
             api_reader=self,
             trainjobs=self.trainjobs,
-            stores=stores,
-            workloads=self.workloads,
+            listers=StoreListers(stores, workloads=self.workloads),
             framework=self.framework,
             plugin_threads=self._plugin_threads if self._guarded else None,
-            recorder=cast("EventRecorder", self),
             clock=self.clock,
             deleted_workloads=self.deleted_workloads,
             diagnosis=self.diagnosis,
             resilience=self.resilience,
+            skipped_plugins=SkippedPlugins(self, self.clock),
         )
         self.reconciler = Reconciler(
             self.decider,

@@ -23,6 +23,7 @@ from trainmaster.controller.reconciling.outcomes import until_due
 from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
+from trainmaster.controller.reconciling.trainjobs.plugin_failures import SkippedPlugins
 from trainmaster.controller.reconciling.trainjobs.status import only_counters
 from trainmaster.controller.resilience import monitor as monitoring
 from trainmaster.controller.resilience.lost_nodes import NAME as LOST_NODES
@@ -93,14 +94,13 @@ def make_controllers(
     decider = TrainJobDecider(
         api_reader=client,
         trainjobs=caches.trainjobs.store,
-        stores=stores,
-        workloads=caches.workloads,
+        listers=caches.listers(),
         framework=framework,
-        recorder=recorder,
         clock=clock,
         deleted_workloads=caches.deleted_workloads,
         diagnosis=diagnosis,
         resilience=resilience,
+        skipped_plugins=SkippedPlugins(recorder, clock),
         planner=planner,
         plugin_threads=plugin_threads,
     )

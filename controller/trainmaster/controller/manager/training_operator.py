@@ -290,7 +290,7 @@ class TrainingOperator:
         stores = JobStores(informer.store, pods.store, services.store, others, priorities)
         recorder = ControllerRecorder(self._recorder, kind.controller_name)
         decider = JobDecider(
-            kind, stores=stores, gang=self._gang, recorder=recorder, clock=self._clock, planner=self._planner
+            kind=kind, stores=stores, gang=self._gang, recorder=recorder, clock=self._clock, planner=self._planner
         )
         reconciler = Reconciler(
             decider,

@@ -93,17 +93,18 @@ class Decider(Protocol[Job, Observed, Decided]):
     def on_written(self, key: str, decided: Decided, status: JsonObject | None) -> None:
         """Take note that all is written that comes before deletions; `status` is None if that still has to wait."""
 
-    def keep_plan(self, key: str, observed: Observed, decided: Decided) -> bool:
-        """Keep a plan that nothing is in the way of; return whether events of what was written need no reconcile."""
-
     def on_expired(self, raw: JsonObject) -> JobEvent:
         """Take note that a job was deleted at the end of its time to live; return the event of that."""
+
+    def keep_plan(self, key: str, observed: Observed, decided: Decided) -> bool:  # noqa: ARG002 - none is kept
+        """Keep a plan that nothing is in the way of; return whether events of what was written need no reconcile."""
+        return False
 
     def forget_plan(self, key: str) -> None:
         """Decide anew: something has changed at which `observe` does not look."""
 
     def forget(self, key: str) -> None:
-        """Drop everything about a key."""
+        """Drop everything about a key that is not bounded otherwise."""
 
 
 class _Unanswered(NamedTuple, Generic[Decided]):

@@ -3,6 +3,9 @@
 Guarantees:
 - A job of many pods is not looked at for each of their events: what it costs grows with both. Pods that are wanted
   count as well, since each look goes through their names, and so do bytes. Plans of large jobs are made in a thread.
+- Each event needs a reconcile, so no plan is kept: a kind decides from the pods that there are (`build`,
+  `update_job_status`), so one that was just created says something new; and deadline and clean-up are decided from the
+  status that was just written.
 - What can never work is told once, as the condition Blocked, and not tried again before something changes (V1-B18).
 - V1-B2: a failed pod is deleted, to be replaced, when the status counts that, if its job has a `backoffLimit`.
 """
@@ -10,6 +13,7 @@ Guarantees:
 from __future__ import annotations
 
 from concurrent.futures import Executor
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Final, final
 
@@ -26,6 +30,7 @@ from trainmaster.controller.reconciling.jobs.replicas import (
     RestartBackoff,
 )
 from trainmaster.controller.reconciling.problems import Problem
+from trainmaster.controller.reconciling.reconciler import Decider
 from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.metrics.jobs import JobsMetrics
 from trainmaster.runtime.jobs.condition_list import Conditions
@@ -47,40 +52,30 @@ LARGE: Final = 1000
 
 
 @final
-class JobDecider:
-    """Decides about the jobs of one kind.
+@dataclass(slots=True, kw_only=True, eq=False)
+class JobDecider(Decider[Job, Observed, Plan]):
+    """Decides about the jobs of one kind."""
 
-    Args:
-        kind: The kind.
-        stores: The caches.
-        gang: The gang scheduler, if there is one.
-        recorder: Where events about pods go.
-        clock: The time.
-        planner: Where plans of large jobs are made; by default in the threads of the event loop.
-    """
+    kind: JobKind
+    stores: JobStores
+    gang: GangScheduler | None
+    recorder: InitVar[Recorder]
+    clock: Clock
+    planner: Executor | None = None
+    """Where plans of large jobs are made; by default in the threads of the event loop."""
 
-    def __init__(
-        self,
-        kind: JobKind,
-        *,
-        stores: JobStores,
-        gang: GangScheduler | None,
-        recorder: Recorder,
-        clock: Clock,
-        planner: Executor | None = None,
-    ) -> None:
-        self._kind = kind
-        self._stores = stores
-        self._gang = gang
-        self._clock = clock
-        self._planner = planner
-        self._metrics = JobsMetrics(kind.framework)
+    _metrics: JobsMetrics = field(init=False)
+    _pod_warnings: PodWarnings = field(init=False)
+    _restarts: RestartBackoff = field(init=False)
+
+    def __post_init__(self, recorder: Recorder) -> None:
+        self._metrics = JobsMetrics(self.kind.framework)
         self._pod_warnings = PodWarnings(recorder)
-        self._restarts = RestartBackoff(clock)
+        self._restarts = RestartBackoff(self.clock)
 
     def on_start(self) -> None:
         """Note that this process leads."""
-        self._pod_warnings.on_start(self._clock.now())
+        self._pod_warnings.on_start(self.clock.now())
 
     def is_ours(self, raw: JsonObject) -> bool:
         """Return whether a job is not another controller's."""
@@ -89,13 +84,13 @@ class JobDecider:
     def parse(self, raw: JsonObject) -> Job:
         """Read a job."""
         with contained():
-            return parse_job(self._kind, raw)
+            return parse_job(self.kind, raw)
 
     async def observe(self, key: str, raw: JsonObject, job: Job) -> Observed:  # noqa: ARG002 - the job has it
         """Look up everything that the decision rests on."""
         size = self._size(key, job)
-        look_up = partial(observe, job, self._stores, size=size)
-        return look_up() if size < LARGE else await in_thread(self._planner, look_up)
+        look_up = partial(observe, job, self.stores, size=size)
+        return look_up() if size < LARGE else await in_thread(self.planner, look_up)
 
     def _size(self, key: str, job: Job) -> int:
         """Return how many pods a job has or wants, or is worth by its bytes.
@@ -104,18 +99,18 @@ class JobDecider:
         """
         wanted = job.total_replicas if job.total_replicas <= job.kind.max_replicas else 0
         owner = owner_value(job.metadata.namespace, job.metadata.uid)
-        existing = len(self._stores.pods.index_keys(OWNER_INDEX, owner))
-        return max(wanted, existing, self._stores.jobs.size(key) // BYTES_PER_POD)
+        existing = len(self.stores.pods.index_keys(OWNER_INDEX, owner))
+        return max(wanted, existing, self.stores.jobs.size(key) // BYTES_PER_POD)
 
     async def decide(self, key: str, observed: Observed) -> Plan:  # noqa: ARG002 - the job has it
         """Decide what to write and when to look again."""
-        now, size = self._clock.now(), observed.size
+        now, size = self.clock.now(), observed.size
 
         def decide() -> Plan:
             with contained():
-                return plan(observed, self._gang, now=now, restarts=self._restarts)
+                return plan(observed, self.gang, now=now, restarts=self._restarts)
 
-        planned = decide() if size < LARGE else await in_thread(self._planner, decide)
+        planned = decide() if size < LARGE else await in_thread(self.planner, decide)
         planned.rests_for = size * SECONDS_PER_POD if size >= MANY_PODS else 0.0
         self._pod_warnings.tell(observed.job, observed.pods.values())
         return planned
@@ -130,7 +125,7 @@ class JobDecider:
     def unreadable_status(self, raw: JsonObject, problem: Problem) -> JsonObject | None:
         """Return the status that tells why a job cannot be read; None if it has ended."""
         old = stored_status(raw)
-        conditions = Conditions(old["conditions"], time_text(self._clock.now()))
+        conditions = Conditions(old["conditions"], time_text(self.clock.now()))
         if conditions.is_true(SUCCEEDED) or conditions.is_true(FAILED):
             return None
         told = problem.condition()
@@ -147,21 +142,7 @@ class JobDecider:
         for counter in decided.update.counts if status is not None else ():
             self._metrics.count(counter, job.namespace)
 
-    def keep_plan(self, key: str, observed: Observed, decided: Plan) -> bool:  # noqa: ARG002
-        """Return that each event needs a reconcile.
-
-        A kind decides from the pods that there are (`build`, `update_job_status`), so one that was just created says
-        something new; and deadline and clean-up are decided from the status that was just written.
-        """
-        return False
-
     def on_expired(self, raw: JsonObject) -> JobEvent:
         """Count that a job was deleted at the end of its time to live; return the event of that."""
         self._metrics.count("deleted", raw["metadata"]["namespace"])
         return JobEvent("SuccessfulDeleteJob", f"Deleted job: {raw['metadata']['name']}")
-
-    def forget_plan(self, key: str) -> None:
-        """Do nothing: no plan is remembered."""
-
-    def forget(self, key: str) -> None:
-        """Do nothing: all that is remembered is bounded, and by UID."""
