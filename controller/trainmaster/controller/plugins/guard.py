@@ -116,7 +116,6 @@ class PluginGuard:
         time_limit: Seconds that one call may take.
         failures: After how many failures in a row a plugin is quarantined.
         period: Seconds until it is tried again.
-        now: The time.
     """
 
     def __init__(

@@ -89,9 +89,7 @@ def load(
     """Load the plugins of a configuration.
 
     Args:
-        settings: Its section.
         options: The options of plugins: those of the section, and what others add to them.
-        features: The feature gates that are open.
         points: The entry points that there are; by default all that are installed.
 
     Raises:
@@ -125,7 +123,6 @@ class PluginOptions:
     """The options of the plugins of a framework.
 
     Args:
-        framework: The plugins.
         options: Their options as the manager started with them, by plugin.
         points: The entry points of the plugins; by default all that are installed.
     """

@@ -33,9 +33,6 @@ class PluginCallObserver:
     A plugin that is slow in a phase is logged once, with the TrainJob that it was slow for; from then on
     `trainmaster_plugin_call_seconds` tells how often. An error is logged with its traceback, once in `LOG_INTERVAL` for
     each place in the code that raises it.
-
-    Args:
-        now: The time.
     """
 
     def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:

@@ -69,7 +69,6 @@ def drift(desired: JsonObject, observed: JsonObject, *, owned_fields: JsonObject
 
     Args:
         desired: The complete object that would be applied.
-        observed: The object from the cache.
         owned_fields: What our field manager owns according to the object's managedFields (FieldsV1); None if it has
             never applied the object.
     """

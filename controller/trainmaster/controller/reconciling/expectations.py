@@ -121,9 +121,6 @@ class Expectations:
         """Expect a cache to show an object that the reconcile of `key` wrote.
 
         Args:
-            key: The key whose reconcile wrote.
-            written: The object as the server returned it.
-            store: The cache of its kind.
             own: Whether it is the object of the key itself, not one that belongs to it.
             foreseen: Whether the reconcile knows all that is in it: the server took the write only because there was
                 nothing, or the version that was read.
@@ -158,7 +155,6 @@ class Expectations:
         """Tell whether the caches show all writes of this key; forgets those that they show.
 
         Args:
-            key: The key that is to be reconciled.
             uid: The UID of its object now, if there is one.
         """
         pending = self._pending.get(key)
@@ -226,12 +222,7 @@ class Expectations:
 
 
 class Echoes:
-    """Stands between events and the queue of a reconciler.
-
-    Args:
-        queue: Where its keys wait.
-        expectations: What its writes are expected to look like in the caches.
-    """
+    """Stands between events and the queue of a reconciler."""
 
     def __init__(self, queue: WorkQueue, expectations: Expectations) -> None:
         self._queue = queue
@@ -255,10 +246,8 @@ class Echoes:
         """Have a key reconciled because of an event, unless that is an echo.
 
         Args:
-            key: The key.
             version: The state that an object has come to; None: it is no event that could be an echo.
             anew: Whether the reconcile is to take nothing for known, because of something that it does not look at.
-            priority: That of the key.
             delay: Seconds that this may wait, for what comes in between to be reconciled together with it.
         """
         held = self._held.get(key)

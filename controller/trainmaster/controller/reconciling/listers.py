@@ -27,7 +27,6 @@ class StoreListers:
             `OWNER_INDEX`.
         more: Objects that no cache holds (any more, or yet), by API version, kind and key.
         shared: Objects that are handed out as they are, by the same.
-        workloads: The kinds of workloads.
     """
 
     def __init__(

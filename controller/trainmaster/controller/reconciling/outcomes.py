@@ -80,8 +80,6 @@ def next_outcome(dues: Iterable[float | None], *, failure: ApiError | None, prob
 
     Args:
         dues: Seconds until something is due although nothing changes; None: nothing of that kind ever is.
-        failure: The refusal of a write.
-        problem: What stands in the way of the job.
     """
     due = min((each for each in dues if each is not None), default=None)
     if failure is not None:

@@ -122,14 +122,7 @@ class Reconciler(Generic[Job, Observed, Decided]):
     """Reconciles the jobs of one kind.
 
     Args:
-        decider: What is observed and decided of them.
-        client: Performs the writes, and reads what the caches lack.
-        resource: The kind.
-        jobs: The cache of them.
         stores: The caches of all that is written for them, by API version and kind, each with its resource.
-        queue: Where their keys wait.
-        recorder: Where events go.
-        clock: The time.
         only_counters: Tells of two statuses whether they differ in nothing but counters.
         is_quiet: Whether of single objects only what fails is told as an event.
     """

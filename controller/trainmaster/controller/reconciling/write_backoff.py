@@ -94,7 +94,6 @@ class WriteBackoff:
         Args:
             trainjob: The UID of the TrainJob.
             what: Which of its objects: API version, kind and name.
-            desired: All that would be written.
         """
         writes = self._written.get((trainjob, what))
         now = self._clock.monotonic()
@@ -153,9 +152,6 @@ async def find_field_conflict(
     """Read what the others made of an object, since the caches do not keep who set what.
 
     Args:
-        client: Reads it.
-        resource: Its kind.
-        desired: What we would write.
         owned_fields: What of it we own (FieldsV1); by default what we have applied.
     """
     metadata = desired["metadata"]

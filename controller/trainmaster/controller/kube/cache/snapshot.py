@@ -190,9 +190,7 @@ async def collect_initial_events(
 
     Args:
         events: The events of the watch; what comes after that bookmark stays in it.
-        collection: What is watched.
         to_entry: Makes of an object what is kept of it.
-        clock: The time.
         warn: Called with the seconds in which nothing has come, and how many events came before.
 
     Raises:

@@ -263,12 +263,7 @@ class EventRecorder:
 
 
 class ControllerRecorder:
-    """Records events in the name of one of several controllers.
-
-    Args:
-        recorder: Who writes them.
-        reporting_controller: The name of the controller.
-    """
+    """Records events in the name of one of several controllers."""
 
     def __init__(self, recorder: EventRecorder, reporting_controller: str) -> None:
         self._recorder = recorder

@@ -42,7 +42,6 @@ class Election:
 
     Args:
         client: A client for nothing else.
-        make_elector: Makes the elector for that client.
         on_overrun: Called when the work of a lost lease does not end.
     """
 
@@ -75,7 +74,6 @@ class ElectionInThread(Election):
 
     Args:
         client: A client for nothing else.
-        make_elector: Makes the elector for that client.
         end: Ends the process, with a message.
     """
 

@@ -78,12 +78,7 @@ class LeaseLock:
 
     Args:
         client: The way to the lease; it should not retry by itself.
-        namespace: Where the lease is.
-        name: What it is called.
-        identity: The name of the candidate.
         duration: Seconds that the lease lasts without a renewal.
-        request_timeout: Seconds for one request.
-        clock: The time.
     """
 
     def __init__(
@@ -162,7 +157,6 @@ class LeaseLock:
 
         Args:
             within: Seconds after which it is left to expire.
-            pause: Seconds between two tries.
         """
         try:
             async with self._clock.timeout(within):

@@ -54,14 +54,7 @@ class LeaseReader(Protocol):
 
 
 class OtherLeaders:
-    """Looks for leases of one name in all other namespaces.
-
-    Args:
-        client: Reads leases.
-        namespace: That of our own lease.
-        name: That of the lease.
-        clock: The time.
-    """
+    """Looks for leases of one name in all other namespaces."""
 
     def __init__(self, client: LeaseReader, *, namespace: str, name: str, clock: Clock) -> None:
         self._client = client

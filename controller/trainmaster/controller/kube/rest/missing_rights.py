@@ -67,11 +67,7 @@ class Right(NamedTuple):
 
 
 class MissingRights:
-    """The rights that the API server refuses to a process.
-
-    Args:
-        rules: What its parts have declared to need.
-    """
+    """The rights that the API server refuses to a process."""
 
     def __init__(self, rules: Iterable[PolicyRule]) -> None:
         self._rules = list(rules)

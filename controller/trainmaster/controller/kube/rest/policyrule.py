@@ -30,10 +30,8 @@ class PolicyRule:
     """Verbs on one resource, and who needs them for what.
 
     Attributes:
-        resource: What is read or written.
         verbs: Verbs, in the order of `VERBS`.
         needed_by: The part or the plugin that needs them, as people call it.
-        reason: What for.
         subresource: For instance `status`; empty for the object itself.
         names: The only objects that it is about; empty for all.
         namespace: The only namespace that it is about; empty for all in which TrainJobs are served.

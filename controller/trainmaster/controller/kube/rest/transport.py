@@ -76,12 +76,7 @@ class Transport(Protocol):
         """Send one request, once, and return when the headers of its answer have arrived.
 
         Args:
-            method: The method.
             path: The path, escaped.
-            params: The parameters of the query.
-            headers: The headers.
-            body: The body.
-            streaming: Whether the answer is a watch.
             guard: Called with the connection in hand, immediately before bytes are written. What it raises is raised,
                 and the server has not got the whole request then.
 

@@ -48,9 +48,6 @@ class Group:
     """The pods of a job that are restarted together.
 
     Attributes:
-        job: The job.
-        policy: Its policy.
-        ledger: What is written down of its attempts.
         pods: Those of the attempt, by name.
         former: Those of earlier attempts.
     """

@@ -65,9 +65,6 @@ def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, resta
     """Decide what to write for one job.
 
     Args:
-        observed: What is there.
-        gang: The gang scheduler, if there is one.
-        now: The time.
         restarts: Which failed pods were replaced, and how long others have to wait.
     """
     job = observed.job

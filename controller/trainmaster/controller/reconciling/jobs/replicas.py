@@ -104,10 +104,7 @@ def replicas_of(
     """Sort the pods of one type.
 
     Args:
-        job: The job.
-        replica_type: The type.
         pods: All pods that the job controls, by name.
-        by_type: The same by their type.
     """
     spec = job.replica_specs[replica_type]
     names = [job.kind.pod_name(job, replica_type, index) for index in range(max(spec.replicas, 0))]
@@ -172,11 +169,7 @@ class _Slot:
 
 
 class RestartBackoff:
-    """Counts the replacements of each slot.
-
-    Args:
-        clock: The time.
-    """
+    """Counts the replacements of each slot."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -227,13 +220,7 @@ def _replaced(job: Job, replica_type: str) -> int:
 
 
 def count_restarts(job: Job, replicas: Replicas, there: AbstractSet[str]) -> JsonObject:
-    """Return the fields of a type's status that count replacements; empty for a job without `backoffLimit`.
-
-    Args:
-        job: The job.
-        replicas: The replicas of the type.
-        there: The UIDs of all pods that the job controls.
-    """
+    """Return the fields of a type's status that count replacements; empty for a job without `backoffLimit`."""
     if job.run_policy.backoff_limit is None:
         return {}
     new = list(_uncounted(job, replicas))

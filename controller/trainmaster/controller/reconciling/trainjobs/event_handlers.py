@@ -120,7 +120,6 @@ class JobMapper:
 
     Args:
         watch: It; its calls are timed and counted by the framework that it comes from.
-        listers: What it may look at beside the object.
     """
 
     def __init__(self, watch: Watch, listers: Listers = NO_LISTERS) -> None:
@@ -183,8 +182,6 @@ class ThreadedMapper:
     """Has changes mapped in threads, one after the other; those of one object that wait meanwhile are mapped as one.
 
     Args:
-        mapper: What maps.
-        threads: Where.
         tell: Called with each change and the keys of the TrainJobs that it concerns.
     """
 

@@ -141,12 +141,6 @@ def observe(
 ) -> Observed:
     """Look up everything that the decisions about a TrainJob rest on.
 
-    Args:
-        job: The TrainJob.
-        raw: The same, as the server gave it.
-        listers: The caches.
-        deleted_workloads: The last known states of workloads that it had.
-
     Raises:
         ObjectUnreadable: Its runtime or a workload of it exists but cannot be read.
     """
@@ -225,11 +219,7 @@ async def with_live_runtime(job: TrainJob, listers: StoreListers, api_reader: AP
 
 
 class DeletedWorkloads:
-    """The last states of workloads whose TrainJobs have not ended.
-
-    Args:
-        trainjobs: The cache of TrainJobs.
-    """
+    """The last states of workloads whose TrainJobs have not ended."""
 
     def __init__(self, trainjobs: Store) -> None:
         self._trainjobs = trainjobs

@@ -106,11 +106,8 @@ def plan(observed: Observed, framework: Framework, *, fails: bool, resizes: bool
     """Decide what to write for one TrainJob.
 
     Args:
-        observed: What it rests on.
-        framework: The plugins.
         fails: Whether the manager ends it.
         resizes: Whether its JobSet is asked to change its size while it runs.
-        now: The time.
 
     Raises:
         ObjectUnreadable: Its snapshot exists but cannot be read.
@@ -213,13 +210,7 @@ def _ttl_after_finished(job: TrainJob, runtime: TrainingRuntime | ClusterTrainin
 
 
 def _seconds_to_expiry(conditions: Iterable[JsonObject], ttl: int | None, now: datetime) -> float | None:
-    """Compute the seconds until a finished TrainJob, kept for `ttl` of them, may go; zero or less: now; None: never.
-
-    Args:
-        conditions: Those of the TrainJob, which say when it ended.
-        ttl: For how many seconds it is kept; None: for ever.
-        now: The time.
-    """
+    """Compute the seconds until a finished TrainJob, kept for `ttl` of them, may go; zero or less: now; None: never."""
     if ttl is None:
         return None
     ends = [

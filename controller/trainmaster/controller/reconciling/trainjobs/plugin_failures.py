@@ -72,12 +72,7 @@ class _Told:
 
 
 class SkippedPlugins:
-    """Tells owners which plugins their TrainJobs go on without.
-
-    Args:
-        recorder: Where events go.
-        clock: The time.
-    """
+    """Tells owners which plugins their TrainJobs go on without."""
 
     def __init__(self, recorder: Recorder, clock: Clock) -> None:
         self._recorder = recorder
@@ -88,8 +83,6 @@ class SkippedPlugins:
         """Return the condition of a TrainJob, and tell of it if it is news.
 
         Args:
-            key: The TrainJob.
-            raw: The same as it is stored.
             failures: Of the plugins without which it was resolved; None: it was not, so that nothing is known.
         """
         if failures is None:
