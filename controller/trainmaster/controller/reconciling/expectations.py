@@ -27,9 +27,8 @@ Nothing is lost when any of this is forgotten: it only ever delays, or saves wor
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -50,13 +49,11 @@ UNOBSERVED_AFTER: Final = 30.0
 KNOWN_FOR: Final = 300.0
 """Seconds after which what was written of a kind that nobody reads may have been deleted meanwhile."""
 
-_IsFulfilled: TypeAlias = Callable[[], bool]
-
 
 class _Expectation(NamedTuple):
     """A write that the caches have to show."""
 
-    is_fulfilled: _IsFulfilled
+    is_fulfilled: Callable[[], bool]
     at: float
     owner: str | None
     """The UID of the object that was reconciled, if it is the object that was written."""
@@ -68,17 +65,7 @@ class _Expectation(NamedTuple):
 class WrittenStore(StoreReader):
     """A store that shows what was written here, because nobody reads that from the server."""
 
-    @abstractmethod
-    def remember(self, key: str, written: JsonObject, now: float) -> None:
-        """Remember an object that is there, for the reconcile of `key`."""
-
-    @abstractmethod
-    def forget(self, before: float) -> list[str]:
-        """Forget what was remembered before a moment; returns whose it was."""
-
-    @abstractmethod
-    def delete(self, key: str) -> object:
-        """Take note that an object was deleted here."""
+    written: UnreadStore
 
 
 class UnreadStore(Store, WrittenStore):
@@ -86,6 +73,7 @@ class UnreadStore(Store, WrittenStore):
 
     def __init__(self) -> None:
         super().__init__()
+        self.written = self
         self._remembered: dict[str, tuple[str, float]] = {}
 
     def remember(self, key: str, written: JsonObject, now: float) -> None:
@@ -109,7 +97,7 @@ class Expectations:
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._pending: dict[str, dict[str, _Expectation]] = {}
-        self._written: set[WrittenStore] = set()
+        self._written: set[UnreadStore] = set()
 
     def __len__(self) -> int:
         """Count the keys that wait."""
@@ -126,8 +114,8 @@ class Expectations:
                 nothing, or the version that was read.
         """
         if isinstance(store, WrittenStore):
-            store.remember(key, written, self._clock.monotonic())
-            self._written.add(store)
+            store.written.remember(key, written, self._clock.monotonic())
+            self._written.add(store.written)
             return
         metadata = written["metadata"]
         version = parse_resource_version(metadata.get("resourceVersion"))
@@ -140,7 +128,7 @@ class Expectations:
         """Expect a cache to show that `obj`, as it was observed, is deleted: the reconcile of `key` did that."""
         name, uid = object_key(obj), obj["metadata"]["uid"]
         if isinstance(store, WrittenStore):
-            store.delete(name)
+            store.written.delete(name)
             return
 
         def is_gone() -> bool:
@@ -211,7 +199,7 @@ class Expectations:
         key: str,
         obj: JsonObject,
         name: str,
-        is_fulfilled: _IsFulfilled,
+        is_fulfilled: Callable[[], bool],
         *,
         owner: str | None = None,
         foreseen: Version | None = None,
