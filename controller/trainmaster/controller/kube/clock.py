@@ -85,6 +85,15 @@ def parse_time(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def seconds_until(start: str | None, seconds: float, now: datetime) -> float | None:
+    """Return the seconds until so many have passed since a time in RFC 3339; None if that is unknown or unreadable."""
+    try:
+        # In seconds, because the calendar may end before that.
+        return seconds - (now - parse_time(start or "")).total_seconds()
+    except (AttributeError, ValueError):
+        return None
+
+
 def time_text(moment: datetime) -> str:
     """Write a time as the API's Time: to the second, so that those of one zone compare as texts."""
     return f"{moment.replace(microsecond=0, tzinfo=None).isoformat()}Z"

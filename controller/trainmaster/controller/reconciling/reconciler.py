@@ -104,7 +104,7 @@ class Decider(Protocol[Job, Observed, Decided]):
         """Decide anew: something has changed at which `observe` does not look."""
 
     def forget(self, key: str) -> None:
-        """Drop everything about a key that is not bounded otherwise."""
+        """Drop everything about a key."""
 
 
 class _Unanswered(NamedTuple, Generic[Decided]):

@@ -146,3 +146,9 @@ class JobDecider(Decider[Job, Observed, Plan]):
         """Count that a job was deleted at the end of its time to live; return the event of that."""
         self._metrics.count("deleted", raw["metadata"]["namespace"])
         return JobEvent("SuccessfulDeleteJob", f"Deleted job: {raw['metadata']['name']}")
+
+    def forget_plan(self, key: str) -> None:
+        """Do nothing: no plan is kept."""
+
+    def forget(self, key: str) -> None:
+        """Do nothing: all that is remembered is bounded, and by UID."""

@@ -21,11 +21,12 @@ Those of what is created and applied are in `objects`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from trainmaster.controller.conditions import BLOCKED
 from trainmaster.controller.explain.pods import phase_of
+from trainmaster.controller.kube.clock import seconds_until
 from trainmaster.controller.reconciling.jobs.group import Group, group_of
 from trainmaster.controller.reconciling.jobs.objects import Plan, plan_objects, plan_pod_group, plan_pods, plan_roles
 from trainmaster.controller.reconciling.jobs.observe import Observed
@@ -243,10 +244,8 @@ def _present(objects: Iterable[JsonObject]) -> Iterator[JsonObject]:
 
 def _seconds_to_deadline(job: Job, now: datetime) -> float | None:
     """Return the seconds until a job has been active for too long; None if it never is."""
-    limit, start = job.run_policy.active_deadline_seconds, job.status.get("startTime")
-    if limit is None or not start:
-        return None
-    return _seconds_until(start, limit, now)
+    limit = job.run_policy.active_deadline_seconds
+    return None if limit is None else seconds_until(job.status.get("startTime"), limit, now)
 
 
 def _seconds_to_expiry(job: Job, now: datetime) -> float | None:
@@ -261,11 +260,4 @@ def _seconds_to_expiry(job: Job, now: datetime) -> float | None:
     if not ended:
         conditions = (job.condition(each) for each in (SUCCEEDED, FAILED) if job.is_true(each))
         ended = next((each.get("lastTransitionTime") for each in conditions if each is not None), None)
-    return _seconds_until(ended, ttl, now) if ended else None
-
-
-def _seconds_until(start: str, seconds: int, now: datetime) -> float | None:
-    try:
-        return (datetime.fromisoformat(start) + timedelta(seconds=seconds) - now).total_seconds()
-    except (OverflowError, TypeError, ValueError):
-        return None  # further away than dates go, or no date at all
+    return seconds_until(ended, ttl, now)
