@@ -29,9 +29,9 @@ import pytest
 from trainmaster.controller.configuration import Configuration, LeaderElection, Metrics, MetricsAuth
 from trainmaster.controller.feature_gates import FEATURES
 from trainmaster.controller.job_kinds import job_kinds
-from trainmaster.controller.kube.leaderelection import lease, other_leaders
+from trainmaster.controller.kube.leaderelection import lease
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
-from trainmaster.controller.manager import caches, training_operator
+from trainmaster.controller.manager import caches, other_leaders, training_operator
 from trainmaster.controller.manager.parts import USER_AGENT
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.reconciling import rights

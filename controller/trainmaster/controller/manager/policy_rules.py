@@ -13,9 +13,9 @@ from trainmaster.controller.certificates import webhook_names as certificates
 from trainmaster.controller.configuration import OFF, Configuration, manages_certificates
 from trainmaster.controller.diagnosis import reading
 from trainmaster.controller.kube.events import recorder
-from trainmaster.controller.kube.leaderelection import lease, other_leaders
+from trainmaster.controller.kube.leaderelection import lease
 from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR, PolicyRule
-from trainmaster.controller.manager import caches, training_operator
+from trainmaster.controller.manager import caches, other_leaders, training_operator
 from trainmaster.controller.reconciling import rights, runtimes
 from trainmaster.controller.reconciling.trainjobs import observe
 from trainmaster.controller.resilience import log_reader, lost_nodes

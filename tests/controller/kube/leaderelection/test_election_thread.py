@@ -267,6 +267,7 @@ def test_a_blocked_main_loop_that_lost_the_lease_dies_before_it_writes_again() -
         sys.path[:0] = sys.argv[1:]
         from test_election_thread import Connection, make_hasty
         from trainmaster.controller.kube.leaderelection.election_thread import ElectionInThread
+        from trainmaster.controller.manager.process import end_process
 
         async def main():
             api = Connection()
@@ -275,7 +276,7 @@ def test_a_blocked_main_loop_that_lost_the_lease_dies_before_it_writes_again() -
                 print("blocked", flush=True)
                 time.sleep(3600)
                 print("writing", flush=True)
-            await ElectionInThread(api, make_hasty).run(work)
+            await ElectionInThread(api, make_hasty, end=end_process).run(work)
 
         asyncio.run(main())
         """

@@ -19,7 +19,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final, Protocol, TypeAlias
 
-from trainmaster.controller.kube.fatal import end_process
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector
 from trainmaster.controller.kube.leaderelection.lease import LeaseClient
 from trainmaster.runtime.jsontree import JsonObject
@@ -77,9 +76,7 @@ class ElectionInThread(Election):
         end: Ends the process, with a message.
     """
 
-    def __init__(
-        self, client: ElectionClient, make_elector: MakeElector, *, end: Callable[[str], object] = end_process
-    ) -> None:
+    def __init__(self, client: ElectionClient, make_elector: MakeElector, *, end: Callable[[str], object]) -> None:
         super().__init__(client, make_elector, self._overrun)
         self._end = end
 
