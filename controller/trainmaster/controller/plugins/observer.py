@@ -65,10 +65,9 @@ class PluginCallObserver:
         *_, raised = "", *((frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__))
         place = (plugin, phase, type(error).__name__, raised)
         with self._lock:
-            known = self._logged.get(place, False)
-            if not known:
-                self._logged[place] = True
-            return not known
+            is_new = place not in self._logged
+            self._logged.setdefault(place, True)
+            return is_new
 
 
 def result_of(error: BaseException) -> CallResult:
