@@ -73,7 +73,7 @@ def load(
 
     Args:
         options: The options of plugins: those of the section, and what others add to them.
-        points: The entry points that there are; by default all that are installed.
+        points: By default all entry points that are installed.
 
     Raises:
         PluginInvalid: A plugin does not load that must not be left out.

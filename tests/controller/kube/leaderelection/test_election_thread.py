@@ -9,15 +9,21 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import pytest
 from support.commands import TIMEOUT, eventually
 from support.leases import LeaseClient, LeaseServer
 
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.kube.leaderelection.election_thread import Election, ElectionInThread
+from trainmaster.controller.kube.leaderelection.election_thread import (
+    Election,
+    ElectionClient,
+    ElectionInThread,
+    MakeElector,
+)
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector, LeaseLost
 from trainmaster.controller.kube.rest.errors import NotLeading
 from trainmaster.metrics.controller import LeaderMetrics
@@ -119,6 +125,10 @@ def no_end(message: str) -> None:
     pytest.fail(message)
 
 
+MakeElection: TypeAlias = Callable[[ElectionClient, MakeElector], Election]
+EITHER = pytest.mark.parametrize("kind", [partial(ElectionInThread, end=no_end), Election], ids=["thread", "loop"])
+
+
 @pytest.mark.guarantee("L-15")
 async def test_a_blocked_main_loop_keeps_the_lease(api: Connection, work: Work) -> None:
     election = ElectionInThread(api, make, end=no_end)
@@ -156,10 +166,8 @@ async def test_the_election_keeps_to_itself_and_leaves_nothing(api: Connection, 
 
 
 @pytest.mark.guarantee("L-11")
-@pytest.mark.parametrize("kind", [ElectionInThread, Election])
-async def test_cancelled_it_ends_the_work_and_then_releases(
-    api: Connection, work: Work, kind: type[ElectionInThread | Election]
-) -> None:
+@EITHER
+async def test_cancelled_it_ends_the_work_and_then_releases(api: Connection, work: Work, kind: MakeElection) -> None:
     work.may_end.clear()
     running = await begun(kind(api, make), work)
     running.cancel()
@@ -190,10 +198,8 @@ async def test_cancelled_again_it_does_not_wait_for_the_work(api: Connection, wo
 
 
 @pytest.mark.guarantee("L-12")
-@pytest.mark.parametrize("kind", [ElectionInThread, Election])
-async def test_cancelled_as_a_candidate_it_leaves_nothing(
-    api: Connection, work: Work, kind: type[ElectionInThread | Election]
-) -> None:
+@EITHER
+async def test_cancelled_as_a_candidate_it_leaves_nothing(api: Connection, work: Work, kind: MakeElection) -> None:
     metadata = {"namespace": "ns", "name": "lease"}
     api.server.write({"metadata": metadata, "spec": {"holderIdentity": "z", "leaseDurationSeconds": 3600}})
     before = asyncio.all_tasks()
@@ -208,10 +214,8 @@ async def test_cancelled_as_a_candidate_it_leaves_nothing(
 
 
 @pytest.mark.guarantee("L-10")
-@pytest.mark.parametrize("kind", [ElectionInThread, Election])
-async def test_a_lost_lease_cancels_the_work_and_is_raised(
-    api: Connection, work: Work, kind: type[ElectionInThread | Election]
-) -> None:
+@EITHER
+async def test_a_lost_lease_cancels_the_work_and_is_raised(api: Connection, work: Work, kind: MakeElection) -> None:
     election = kind(api, make)
     running = await begun(election, work)
     api.stolen = True
@@ -224,8 +228,8 @@ async def test_a_lost_lease_cancels_the_work_and_is_raised(
 
 
 @pytest.mark.guarantee("L-11")
-@pytest.mark.parametrize("kind", [ElectionInThread, Election])
-async def test_a_failure_of_the_work_is_raised(api: Connection, kind: type[ElectionInThread | Election]) -> None:
+@EITHER
+async def test_a_failure_of_the_work_is_raised(api: Connection, kind: MakeElection) -> None:
     async def fail() -> None:
         raise ValueError("bug in the work")
 
