@@ -180,10 +180,7 @@ class PluginGuard:
         return True
 
     def detail(self, failed: Collection[str] = ()) -> str | None:
-        """Say to everybody who reads probes which plugins did not load, and which are not called.
-
-        Not why: errors may quote anything.
-        """
+        """Say which plugins did not load, and which are not called; not why, since probes are read by everybody."""
         left_out = [f"{', '.join(failed)} did not load"] if failed else []
         with self._lock:
             left_out += [f"{name} {each}" for name, each in sorted(self._quarantined.items())]
