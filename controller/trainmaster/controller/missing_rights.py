@@ -23,8 +23,8 @@ from urllib.parse import unquote
 import structlog
 
 from trainmaster.controller.kube.rest.errors import Forbidden
-from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.policyrule import READ, PolicyRule
 
 log = structlog.get_logger(__name__)
 

@@ -21,8 +21,8 @@ from trainmaster.controller.configuration import (
     MetricsAuth,
     complete,
 )
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager.roles import NAME, roles, scopes_of
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.runtime.names import dns_subdomain
 
 AS_DEPLOYED: Final = Configuration(

@@ -26,8 +26,8 @@ from trainmaster.controller.kube.cache.store import parse_resource_version
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, Resource
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, JOBSET_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch

@@ -26,12 +26,12 @@ from trainmaster.controller.kube.cache.listwatch import ListWatcher
 from trainmaster.controller.kube.cache.outages import Outages
 from trainmaster.controller.kube.cache.store import Store, StoreReader, split_key
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager.cache_sync import CacheSync
 from trainmaster.controller.manager.scopes import JoinedStore, Scope, WrittenBesideStore, served_by
 from trainmaster.controller.plugins.threads import PluginThreads
+from trainmaster.controller.policyrule import READ, PolicyRule
 from trainmaster.controller.reconciling.drift import strip_managed_fields
 from trainmaster.controller.reconciling.event_handlers import (
     OWNER_INDEX,

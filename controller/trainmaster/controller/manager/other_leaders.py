@@ -15,8 +15,8 @@ import structlog
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import LEASES
+from trainmaster.controller.policyrule import PolicyRule
 
 log = structlog.get_logger(__name__)
 

@@ -32,13 +32,12 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import ControllerRecorder, EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
-from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
-from trainmaster.controller.manager import other_operator
+from trainmaster.controller.manager import other_operator, rights
 from trainmaster.controller.manager.other_operator import OtherOperator
 from trainmaster.controller.operator_namespace import operator_namespace
-from trainmaster.controller.reconciling import rights
+from trainmaster.controller.policyrule import READ, PolicyRule
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.event_handlers import (
     OWNER_INDEX,

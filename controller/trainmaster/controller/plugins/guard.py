@@ -128,7 +128,7 @@ class PluginGuard:
     _failures: dict[tuple[str, str], set[object]] = field(default_factory=dict)
     """The failures in a row by plugin and phase: the TrainJob, or an object of its own where each time counts."""
 
-    _quarantined: dict[str, Quarantined] = field(default_factory=dict)
+    quarantined: dict[str, Quarantined] = field(default_factory=dict)
     _stuck: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Calls that were given up and have not come back, by plugin and phase."""
 
@@ -183,12 +183,12 @@ class PluginGuard:
         """Say which plugins did not load, and which are not called; not why, since probes are read by everybody."""
         left_out = [f"{', '.join(failed)} did not load"] if failed else []
         with self._lock:
-            left_out += [f"{name} {each}" for name, each in sorted(self._quarantined.items())]
+            left_out += [f"{name} {each}" for name, each in sorted(self.quarantined.items())]
         return "; ".join(left_out) or None
 
     def _refusal(self, plugin: str, phase: str) -> Quarantined | None:
         """Return why a plugin must not be called now; None: it may be, and how the call ends has to be noted."""
-        found = self._quarantined.get(plugin)
+        found = self.quarantined.get(plugin)
         if found is not None and (phase == DECIDING or (phase in EVENTS and phase != found.phase)):
             found = None
         stuck = self._stuck[plugin, phase]
@@ -221,14 +221,14 @@ class PluginGuard:
         with self._lock:
             self._failures.pop((call.plugin, call.phase), None)
             if (ended := self._tried(call)) is not None:
-                del self._quarantined[call.plugin]
+                del self.quarantined[call.plugin]
         if ended is not None:
             QUARANTINED.labels(call.plugin).set(0)
             log.info("a plugin works again and is called as before", plugin=call.plugin, phase=call.phase)
 
     def _tried(self, call: Call) -> Quarantined | None:
         """Return the quarantine that ends when a call succeeds."""
-        found = self._quarantined.get(call.plugin)
+        found = self.quarantined.get(call.plugin)
         return found if found is not None and found.phase == call.phase and found.is_tried else None
 
     def _failed(self, call: Call, error: BaseException) -> None:
@@ -239,7 +239,7 @@ class PluginGuard:
         why = f"it {text}" if exceeded else type(error).__name__
         place, until = (call.plugin, call.phase), self.now() + self.period
         with self._lock:
-            if (found := self._quarantined.get(call.plugin)) is not None:
+            if (found := self.quarantined.get(call.plugin)) is not None:
                 # Also by a call that began before: what is known of the plugin has not become better.
                 if found.phase == call.phase:
                     found.why, found.is_tried, found.until = why, False, until
@@ -249,7 +249,7 @@ class PluginGuard:
             if max(len(failures), self._stuck[place]) < self.failures:
                 return
             del self._failures[place]
-            self._quarantined[call.plugin] = Quarantined(call.plugin, call.phase, self.failures, why, until)
+            self.quarantined[call.plugin] = Quarantined(call.plugin, call.phase, self.failures, why, until)
         QUARANTINED.labels(call.plugin).set(1)
         log.error(
             "a plugin kept failing and is quarantined: it is not called for a while",

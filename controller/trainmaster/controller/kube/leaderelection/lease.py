@@ -34,7 +34,6 @@ from trainmaster.controller.kube.rest.errors import (
     NotFound,
     RequestTimeout,
 )
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import LEASES, Resource
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -42,22 +41,6 @@ log = structlog.get_logger(__name__)
 
 _LOG_INTERVAL: Final = 300.0
 """Seconds between two log lines about the same lasting error."""
-
-
-def policy_rules(*, namespace: str, name: str) -> tuple[PolicyRule, ...]:
-    """Return the rights that an election on a lease needs; a request that creates it cannot be limited to its name."""
-    who = "leader election"
-    return (
-        PolicyRule(
-            resource=LEASES,
-            verbs=("get", "update"),
-            needed_by=who,
-            reason="take, renew and release the lease",
-            names=(name,),
-            namespace=namespace,
-        ),
-        PolicyRule(resource=LEASES, verbs=("create",), needed_by=who, reason="make the lease", namespace=namespace),
-    )
 
 
 class LeaseClient(Protocol):

@@ -26,9 +26,9 @@ from trainmaster.controller.conditions import is_true, stored_status
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.missing_rights import ASK
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.controller.reconciling.listers import StoreListers, readable
 from trainmaster.controller.reconciling.trainjobs.event_handlers import owner_keys
 from trainmaster.controller.reconciling.writes import GroupVersionKind

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.controller.resources import TRAINJOBS, watched_resource
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.listers import Watch

@@ -2,7 +2,7 @@
 
 A `PolicyRule` is that of `rbac.authorization.k8s.io`, for one resource, with who needs it and why. Whoever calls a
 client has `POLICY_RULES`, or a function `policy_rules` where they depend on something; `manager.policy_rules` collects
-them for a configuration, and `manager.roles` makes roles of them.
+them for a configuration, with those of `kube`, which knows of no rights; `manager.roles` makes roles of them.
 """
 
 from __future__ import annotations
