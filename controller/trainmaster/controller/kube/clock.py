@@ -76,11 +76,7 @@ class SystemClock:
 
 
 def parse_time(text: str) -> datetime:
-    """Read an RFC 3339 time, also in the spellings of other writers; one without an offset is in UTC.
-
-    Raises:
-        ValueError: It is no time.
-    """
+    """Read an RFC 3339 time, also in the spellings of other writers; one without an offset is in UTC."""
     moment = datetime.fromisoformat(text.upper())
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

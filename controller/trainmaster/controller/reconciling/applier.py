@@ -75,7 +75,7 @@ _MOST_APPLIED: Final = 65_536
 @final
 @dataclass(slots=True, kw_only=True, eq=False)
 class Applier:
-    """Performs the writes for jobs of one kind, which `resource` names."""
+    """Performs the writes for jobs of one kind, which `resource` names; raises a `KubeError` where the server refuses."""
 
     client: KubeClient
     resource: Resource
@@ -111,11 +111,7 @@ class Applier:
         self._unanswered.discard(key)
 
     async def annotate(self, key: str, owner: Owner, annotations: Mapping[str, str]) -> None:
-        """Set annotations of the job itself, as it was seen.
-
-        Raises:
-            KubeError: The server refused, or could not be asked.
-        """
+        """Set annotations of the job itself, as it was seen."""
         seen = owner.raw["metadata"]
         metadata = {"uid": seen["uid"], "resourceVersion": seen["resourceVersion"], "annotations": annotations}
         written = await self.client.patch(
@@ -146,11 +142,7 @@ class Applier:
         return min(waits, default=None)
 
     async def delete(self, key: str, owner: Owner, objects: Iterable[JsonObject], *, foreground: bool = False) -> None:
-        """Delete objects as they were observed; in the foreground they stay until all that they own is gone.
-
-        Raises:
-            KubeError: The server refused, or could not be asked.
-        """
+        """Delete objects as they were observed; in the foreground they stay until all that they own is gone."""
         # Services are named before their pods, and have to be gone before those: by these it is known that they go.
         for _, same in groupby(objects, lambda obj: str(obj["kind"])):
             await _side_by_side([partial(self._delete, key, owner, obj, foreground) for obj in same])
@@ -317,11 +309,7 @@ class Applier:
 
 
 async def _side_by_side(requests: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
-    """Perform requests, a few at first and twice as many each time that all went well.
-
-    Raises:
-        NameTaken, KubeError: That of a request which says most.
-    """
+    """Perform requests, a few at first and twice as many each time; of what fails, raise what says most."""
     batch, start = FIRST_BATCH, 0
     while start < len(requests):
         part = requests[start : start + batch]
@@ -354,11 +342,7 @@ def _word(kind: str) -> str:
 
 
 async def check_owner(client: KubeClient, resource: Resource, raw: JsonObject) -> None:
-    """Read an owner itself, and refuse to go on if the cache is behind: its event will bring the key back.
-
-    Raises:
-        Conflict: The server has it in another state, or not any more.
-    """
+    """Read an owner itself; raise a `Conflict` if the cache is behind: its event will bring the key back."""
     metadata = raw["metadata"]
     try:
         live = await client.get(resource, metadata["namespace"], metadata["name"])

@@ -283,11 +283,7 @@ class Controller:
 
 
 def require_unique_names(controllers: Iterable[Controller]) -> None:
-    """Refuse two controllers of one process under one name: nobody could tell their metrics and logs apart (K-1).
-
-    Raises:
-        ValueError: Two have the same name.
-    """
+    """Refuse two controllers of one process under one name: nobody could tell their metrics and logs apart (K-1)."""
     seen: set[str] = set()
     for controller in controllers:
         if controller.name in seen:

@@ -218,11 +218,7 @@ class Informer:
             tasks.create_task(self._resync_for_ever(), name=f"resync-{self.resource.name}")
 
     def add_event_handler(self, handler: ResourceEventHandler, *, resync: bool = False) -> Callable[[], None]:
-        """Have a handler called with every delta from now on; what is stored already comes at once, as additions.
-
-        Returns:
-            A function that takes the handler away.
-        """
+        """Have a handler called with every delta from now on, what is stored at once; returns what takes it away."""
         registration = _Registration(handler, resync)
         for delta in self.store.initial_deltas():
             delta.initial = True

@@ -105,22 +105,14 @@ class LeaseLock:
         return self.holder not in {self._identity, ""}
 
     async def renew(self) -> bool:
-        """Renew by writing the lease as we know it; False if it is not known as ours.
-
-        Raises:
-            KubeError: It was not renewed, or nobody knows.
-        """
+        """Renew by writing the lease as we know it; False if it is not known as ours."""
         if self._known is None or self.holder != self._identity:
             return False
         await self._write(self._known)
         return True
 
     async def take(self) -> bool:
-        """Read the lease and take it if it is free, expired or ours; returns whether it is ours now.
-
-        Raises:
-            KubeError: It was not taken, or nobody knows.
-        """
+        """Read the lease and take it if it is free, expired or ours; returns whether it is ours now."""
         lease: JsonObject | None = None
         with suppress(NotFound):
             lease = await self._request("get", self._client.get(LEASES, self._namespace, self._name))
@@ -136,11 +128,7 @@ class LeaseLock:
         return True
 
     async def release(self, *, within: float, pause: float) -> None:
-        """Give the lease back, so that the next leader need not wait for it to expire.
-
-        Args:
-            within: Seconds after which it is left to expire.
-        """
+        """Give the lease back, so that the next leader need not wait for it to expire, if that can be done in time."""
         try:
             async with self._clock.timeout(within):
                 while not await self._release_once():

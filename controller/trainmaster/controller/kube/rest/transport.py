@@ -49,11 +49,7 @@ class Response(Protocol):
         """The headers, to be looked up by their canonical names, for instance `Retry-After`."""
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Return the body as it arrives.
-
-        Raises:
-            TransportError: The connection broke before the end of the body.
-        """
+        """Return the body as it arrives; raises `TransportError` if the connection breaks before its end."""
 
     def close(self) -> None:
         """Give the answer up; its connection is dropped if the body was not read to its end."""

@@ -63,11 +63,7 @@ _FINAL: Final = (SUCCEEDED, FAILED)
 
 
 def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, restarts: RestartBackoff) -> Plan:
-    """Decide what to write for one job.
-
-    Args:
-        restarts: Which failed pods were replaced, and how long others have to wait.
-    """
+    """Decide what to write for one job; `restarts` tells which failed pods were replaced, and how long others wait."""
     job = observed.job
     update = StatusUpdate(job, now)
     update.created()

@@ -101,11 +101,7 @@ def by_replica_type(objects: Iterable[JsonObject]) -> Mapping[str, Sequence[Json
 def replicas_of(
     job: Job, replica_type: str, pods: Mapping[str, JsonObject], by_type: Mapping[str, Sequence[JsonObject]]
 ) -> Replicas:
-    """Sort the pods of one type.
-
-    Args:
-        pods: All pods that the job controls, by name.
-    """
+    """Sort the pods of one type, out of all that the job controls: by name, and by their type."""
     spec = job.replica_specs[replica_type]
     names = [job.kind.pod_name(job, replica_type, index) for index in range(max(spec.replicas, 0))]
     found = Replicas(replica_type, names)

@@ -116,11 +116,7 @@ def _is_for_the_worse(before: Mapping[str, Counts], now: Mapping[str, Counts]) -
 
 
 class JobMapper:
-    """Maps changes by the `jobs` of a Watch.
-
-    Args:
-        watch: It; its calls are timed and counted by the framework that it comes from.
-    """
+    """Maps changes by the `jobs` of a Watch, whose calls the framework times and counts."""
 
     def __init__(self, watch: Watch, listers: Listers = NO_LISTERS) -> None:
         assert watch.jobs is not None  # noqa: S101 - what this class is for

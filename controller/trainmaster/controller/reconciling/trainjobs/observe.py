@@ -114,11 +114,7 @@ class Observed(NamedTuple):
         return len(self.snapshot or b"") + len(self.runtime or b"") + workloads
 
     def read_snapshot(self) -> JsonObject | None:
-        """Decode the snapshot, if there is one.
-
-        Raises:
-            ObjectUnreadable: Only its metadata could be read.
-        """
+        """Decode the snapshot, if there is one; raises `ObjectUnreadable` if only its metadata could be read."""
         return None if self.snapshot is None else readable(orjson.loads(self.snapshot))
 
     def existing(self, api_version: str, kind: str, name: str) -> JsonObject | None:
