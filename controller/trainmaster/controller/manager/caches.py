@@ -29,6 +29,7 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager.cache_sync import CacheSync
+from trainmaster.controller.manager.plugin_watches import JobMapper, ThreadedMapper
 from trainmaster.controller.manager.scopes import JoinedStore, Scope, WrittenBesideStore, served_by
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.policyrule import READ, PolicyRule
@@ -52,8 +53,6 @@ from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     RUNTIME_INDEX,
     TRAINJOB_OWNER,
-    JobMapper,
-    ThreadedMapper,
     config_map_keys,
     owner_keys,
     runtime_index_value,

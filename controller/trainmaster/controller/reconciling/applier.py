@@ -75,7 +75,7 @@ _MOST_APPLIED: Final = 65_536
 @final
 @dataclass(slots=True, kw_only=True, eq=False)
 class Applier:
-    """Performs the writes for jobs of one kind, which `resource` names; raises a `KubeError` where the server refuses."""
+    """Performs the writes for jobs of one kind, which `resource` names; raises a `KubeError` if one is refused."""
 
     client: KubeClient
     resource: Resource
@@ -148,11 +148,7 @@ class Applier:
             await _side_by_side([partial(self._delete, key, owner, obj, foreground) for obj in same])
 
     async def delete_expired(self, key: str, owner: Owner) -> bool:
-        """Delete a job that has outlived its time to live, unless it is another one or has changed.
-
-        Returns:
-            Whether it was there.
-        """
+        """Delete a job whose time to live is over, unless it is another one or has changed; tells if it was there."""
         name, namespace = owner.metadata.name, owner.metadata.namespace
         precondition = {"uid": owner.metadata.uid, "resource_version": owner.raw["metadata"]["resourceVersion"]}
         try:

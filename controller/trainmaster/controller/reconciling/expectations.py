@@ -140,11 +140,7 @@ class Expectations:
         self._expect(key, obj, name, is_gone)
 
     def satisfied(self, key: str, uid: str | None = None) -> bool:
-        """Tell whether the caches show all writes of this key; forgets those that they show.
-
-        Args:
-            uid: The UID of its object now, if there is one.
-        """
+        """Tell whether the caches show all writes of a key, whose object has that UID now; forgets what they show."""
         pending = self._pending.get(key)
         if not pending:
             return True
@@ -246,11 +242,7 @@ class Echoes:
             self._add(key, anew=anew, priority=priority, delay=delay)
 
     def begin(self, key: str) -> bool:
-        """Say that the reconcile of a key begins, which sees all that came until now.
-
-        Returns:
-            Whether it is to take nothing for known.
-        """
+        """Say that the reconcile of a key begins, seeing all until now; returns if it takes nothing as known."""
         self._echoing.discard(key)
         self._held[key] = {}
         anew = key in self._asked_anew

@@ -80,11 +80,7 @@ class SkippedPlugins:
         self._told: dict[str, _Told] = {}
 
     def condition(self, key: str, raw: JsonObject, failures: Sequence[PluginFailed] | None) -> JsonObject | None:
-        """Return the condition of a TrainJob, and tell of it if it is news.
-
-        Args:
-            failures: Of the plugins without which it was resolved; None: it was not, so that nothing is known.
-        """
+        """Return the condition of a TrainJob, told if it is news; failures are None if it was not resolved."""
         if failures is None:
             return find_condition(stored_status(raw)["conditions"], PLUGIN_SKIPPED)
         if not failures:
