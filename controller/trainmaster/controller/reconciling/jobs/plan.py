@@ -153,7 +153,8 @@ def _reached_limit(job: Job, group: Group | None, replicas: Sequence[Replicas], 
         return group.failure
     if backoff_limit_reached(job, replicas):
         return "it has reached the specified backoff limit"
-    if to_deadline is not None and to_deadline <= 0 and not _is_resumed(job):
+    is_resumed = job.is_true(SUSPENDED)  # right now, so that its time begins anew
+    if to_deadline is not None and to_deadline <= 0 and not is_resumed:
         return "it was active longer than specified deadline"
     return ""
 
@@ -184,11 +185,6 @@ def _tell_restarts(replicas: Replicas, job: Job, planned: Plan, restarts: Restar
     if new := [pod for pod in replicas.restarts if not restarts.is_recorded(job.metadata.uid, pod)]:
         planned.replaced.append(new)
         planned.events.append(event)
-
-
-def _is_resumed(job: Job) -> bool:
-    """Whether the job is resumed right now, so that its time begins anew."""
-    return job.is_true(SUSPENDED)
 
 
 def _clean_up(observed: Observed, gang: GangScheduler | None, planned: Plan, now: datetime) -> None:

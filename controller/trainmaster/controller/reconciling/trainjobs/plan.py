@@ -326,9 +326,8 @@ def _is_frozen(text: str, digest: str, observed: Observed) -> bool:
     if observed.snapshot_digest == digest:
         return True
     if not observed.snapshot_digest and (job.status.jobs_status or observed.workloads):
-        return (
-            True  # it was built before there were digests; a condition alone says that of a snapshot which was refused
-        )
+        # It was built before there were digests; a condition alone says that of a snapshot which was refused.
+        return True
     live = observed.listers.body(*runtime_key(job))
     if live is None:
         return False
