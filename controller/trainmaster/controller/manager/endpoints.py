@@ -110,7 +110,7 @@ async def serve_metrics(
 
 
 def _leader_health(election: Election) -> str | None:
-    healthy = election.is_healthy()
+    healthy = election.elector.is_healthy()
     return None if healthy else "this leader has not renewed its lease for longer than the lease lasts"
 
 

@@ -138,7 +138,7 @@ async def make_parts(setup: Setup, stack: AsyncExitStack) -> Parts:
     identity = new_identity()
     lease_namespace = lease_namespace_of(setup)
     election = _election(setup, new_client, namespace=lease_namespace, identity=identity)
-    guard = election.guard if election is not None else None
+    guard = election.elector.guard if election is not None else None
     client = await stack.enter_async_context(new_client(user_agent=USER_AGENT, guard=guard, tries=TRIES))
     recorder = EventRecorder(
         client, reporting_controller="trainer-trainjob-controller", reporting_instance=identity, clock=clock

@@ -138,8 +138,8 @@ async def test_a_blocked_main_loop_keeps_the_lease(api: Connection, work: Work) 
     while api.server.version < version + 5 and time.monotonic() < given_up:
         time.sleep(0.001)  # noqa: ASYNC251 - the very thing
     after = dict(api.server.spec)
-    election.guard()
-    assert election.is_healthy()
+    election.elector.guard()
+    assert election.elector.is_healthy()
     assert after["renewTime"] > before["renewTime"]
     unchanged = ("holderIdentity", "acquireTime", "leaseTransitions")
     assert [after[field] for field in unchanged] == [before[field] for field in unchanged]
@@ -151,16 +151,16 @@ async def test_a_blocked_main_loop_keeps_the_lease(api: Connection, work: Work) 
 async def test_the_election_keeps_to_itself_and_leaves_nothing(api: Connection, work: Work) -> None:
     election = ElectionInThread(api, make, end=no_end)
     with pytest.raises(NotLeading):
-        election.guard()
+        election.elector.guard()
     running = await begun(election, work)
-    election.guard()
+    election.elector.guard()
     assert work.thread == threading.current_thread().name
     assert api.threads == {"leader-election"}
     work.finish.set()
     await running
     assert api.holder == ""
     with pytest.raises(NotLeading):
-        election.guard()
+        election.elector.guard()
     assert (api.entered, api.left) == (1, 1)
     assert "leader-election" not in {thread.name for thread in threading.enumerate()}
 
@@ -223,7 +223,7 @@ async def test_a_lost_lease_cancels_the_work_and_is_raised(api: Connection, work
         await asyncio.wait_for(running, TIMEOUT)
     assert work.ended
     with pytest.raises(NotLeading):
-        election.guard()
+        election.elector.guard()
     assert api.holder == "z", "it was lost, so it is not ours to release"
 
 

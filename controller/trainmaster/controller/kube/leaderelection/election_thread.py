@@ -21,7 +21,6 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector
 from trainmaster.controller.kube.leaderelection.lease import LeaseClient
-from trainmaster.runtime.jsontree import JsonObject
 
 USER_AGENT_SUFFIX: Final = "/leader-election"
 
@@ -48,24 +47,13 @@ class Election:
         self, client: ElectionClient, make_elector: MakeElector, on_overrun: Callable[[], None] = lambda: None
     ) -> None:
         self._client = client
-        self._elector = make_elector(client, on_overrun)
-
-    def guard(self) -> None:
-        """Raise `NotLeading` if a write must not start now; may be called from any thread."""
-        self._elector.guard()
-
-    def is_healthy(self) -> bool:
-        """Whether a leader still renews its lease (L-13)."""
-        return self._elector.is_healthy()
-
-    def state(self) -> JsonObject:
-        """Return who leads as far as is known, for people."""
-        return self._elector.state()
+        self.elector = make_elector(client, on_overrun)
+        """Its readings may be asked for from any thread."""
 
     async def run(self, work: Work) -> None:
         """Wait to lead, then work; ends when the work does, raises what it raises or `LeaseLost`."""
         async with self._client:
-            await self._elector.run(work)
+            await self.elector.run(work)
 
 
 class ElectionInThread(Election):
@@ -112,7 +100,7 @@ class ElectionInThread(Election):
 
     async def _elect(self, work: _RemoteTask) -> None:
         async with self._client:
-            await self._elector.run(work.run)
+            await self.elector.run(work.run)
 
     def _overrun(self) -> None:
         self._end("the lease was lost, but the work of the leader did not stop in time: the process ends at once")
