@@ -18,7 +18,6 @@ fields than we want because the server adds defaults, or because we used to want
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -263,9 +262,11 @@ def strip_managed_fields(obj: JsonObject) -> JsonObject:
     metadata = obj["metadata"]
     entry = _applied_by(FIELD_MANAGER, obj)
     metadata.pop("managedFields", None)
-    with suppress(orjson.JSONEncodeError):  # nested more deeply than anybody reads
+    try:
         if entry is not None:
             metadata[OWNED_FIELDS] = orjson.dumps(entry).decode()
+    except orjson.JSONEncodeError:
+        return obj  # nested more deeply than anybody reads
     return obj
 
 

@@ -131,9 +131,11 @@ class StoreListers:
     def _with_more(
         self, api_version: str, kind: str, cached: Iterable[JsonObject], namespace: str | None
     ) -> Iterable[JsonObject]:
+        if not self._more:
+            return cached
         more = {key: obj for (*gvk, key), obj in self._more.items() if gvk == [api_version, kind]}
         there = [copy_json(obj) for obj in more.values() if namespace in (None, obj["metadata"].get("namespace"))]
-        return chain((obj for obj in cached if object_key(obj) not in more), there) if more else cached
+        return chain((obj for obj in cached if object_key(obj) not in more), there)
 
     def resource(self, api_version: str, kind: str) -> Resource | None:
         """Return the resource of a kind that is cached."""
