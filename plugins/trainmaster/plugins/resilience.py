@@ -14,12 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from trainmaster.runtime.api import TrainJob
-from trainmaster.runtime.api.constants import (
-    JOBSET_KIND,
-    NODE,
-    RESILIENCE_ANNOTATION,
-    RESILIENCE_LABEL,
-)
+from trainmaster.runtime.api.constants import JOBSET_KIND, NODE, RESILIENCE_ANNOTATION, RESILIENCE_LABEL
 from trainmaster.runtime.api.resilience import COUNT, ResiliencePolicy
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info, PodSet

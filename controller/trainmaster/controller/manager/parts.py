@@ -19,11 +19,7 @@ from trainmaster.controller.configuration import Configuration, manages_certific
 from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.events.recorder import EventRecorder
-from trainmaster.controller.kube.leaderelection.election_thread import (
-    USER_AGENT_SUFFIX,
-    Election,
-    ElectionInThread,
-)
+from trainmaster.controller.kube.leaderelection.election_thread import USER_AGENT_SUFFIX, Election, ElectionInThread
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector, new_identity
 from trainmaster.controller.kube.leaderelection.lease import LeaseClient
 from trainmaster.controller.kube.rest.client import KubeClient

@@ -51,13 +51,7 @@ from trainmaster.controller.reconciling.event_handlers import (
 )
 from trainmaster.controller.reconciling.expectations import UnreadStore
 from trainmaster.controller.reconciling.jobs.decider import JobDecider
-from trainmaster.controller.reconciling.jobs.observe import (
-    JobStores,
-    OwnedKind,
-    job_keys,
-    trim_pod,
-    trim_service,
-)
+from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind, job_keys, trim_pod, trim_service
 from trainmaster.controller.reconciling.jobs.status import only_counters
 from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.writes import GroupVersionKind

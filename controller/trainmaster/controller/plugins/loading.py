@@ -21,12 +21,7 @@ from trainmaster.metrics.plugins import LOADED, publish_plugin
 from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.framework.descriptor import is_own
 from trainmaster.runtime.framework.interface import Plugin
-from trainmaster.runtime.framework.loader import (
-    discover,
-    load_plugins,
-    refuse_unknown,
-    unknown_names,
-)
+from trainmaster.runtime.framework.loader import discover, load_plugins, refuse_unknown, unknown_names
 
 log = structlog.get_logger(__name__)
 

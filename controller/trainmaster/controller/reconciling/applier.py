@@ -51,14 +51,7 @@ from trainmaster.controller.reconciling.drift import Drift, drift_of_created
 from trainmaster.controller.reconciling.expectations import Expectations, WrittenStore
 from trainmaster.controller.reconciling.problems import EVENT_ACTION, NameTaken, Problem, ProblemReporter
 from trainmaster.controller.reconciling.write_backoff import WriteBackoff, digest, find_field_conflict
-from trainmaster.controller.reconciling.writes import (
-    Apply,
-    Create,
-    Decision,
-    GroupVersionKind,
-    Owner,
-    name_taken,
-)
+from trainmaster.controller.reconciling.writes import Apply, Create, Decision, GroupVersionKind, Owner, name_taken
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import is_controlled_by, is_left_by_earlier

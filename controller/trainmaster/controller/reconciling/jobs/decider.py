@@ -26,9 +26,7 @@ from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner
 from trainmaster.controller.reconciling.jobs.objects import Plan
 from trainmaster.controller.reconciling.jobs.observe import JobStores, Observed, managed_by, observe
 from trainmaster.controller.reconciling.jobs.plan import plan
-from trainmaster.controller.reconciling.jobs.replicas import (
-    RestartBackoff,
-)
+from trainmaster.controller.reconciling.jobs.replicas import RestartBackoff
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.reconciler import Decider
 from trainmaster.controller.reconciling.writes import JobEvent

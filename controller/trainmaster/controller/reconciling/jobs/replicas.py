@@ -31,13 +31,7 @@ from cachetools import LRUCache
 from trainmaster.controller.container_failures import container_statuses, exit_code
 from trainmaster.controller.explain.pods import phase_of
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.runtime.jobs.constants import (
-    ALWAYS,
-    EXIT_CODE,
-    ON_FAILURE,
-    REPLICA_INDEX_LABEL,
-    REPLICA_TYPE_LABEL,
-)
+from trainmaster.runtime.jobs.constants import ALWAYS, EXIT_CODE, ON_FAILURE, REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.pods import trainer_of
 from trainmaster.runtime.jobs.types import ReplicaStatus
