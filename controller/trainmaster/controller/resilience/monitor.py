@@ -168,13 +168,13 @@ class Monitor:
 
     def _see_pods(self, key: str, watched: _Watched, jobset: JsonObject) -> None:
         """Take note of the pods; once all have run, only if there are others."""
-        if _BY_JOB not in self._pods.index_names():
-            return  # the plugin that has pods watched is off
-        there = [(pod, self._pods.uid(pod)) for pod in self._pods.index_keys(_BY_JOB, key)]
+        # Without the plugin that has pods watched there are none.
+        keys = self._pods.index_keys(_BY_JOB, key) if _BY_JOB in self._pods.index_names() else []
+        there = [(pod, self._pods.uid(pod)) for pod in keys]
         if watched.attempt.all_run and there == watched.pods:
             return
         watched.pods = there
-        pods = [each for each in self._pods.by_index(_BY_JOB, key) if attempt_of(each) == watched.id]
+        pods = [each for each in map(self._pods.get, keys) if each is not None and attempt_of(each) == watched.id]
         before = {each.uid for each in watched.attempt.members}
         if before and before.isdisjoint(each["metadata"]["uid"] for each in pods):
             watched.attempt = Attempt(watched.built.policy)  # others took their places: it begins anew
