@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jobs.constants import GROUP as JOBS_GROUP
 
 if TYPE_CHECKING:
+    from trainmaster.controller.kube.cache.store import StoreReader
     from trainmaster.runtime.jobs.interface import JobKind
     from trainmaster.runtime.listers import Watch
 
