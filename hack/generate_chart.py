@@ -25,8 +25,8 @@ import generator
 from generate_rbac import more_rules_of, rules_of
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.feature_gates import FEATURES
-from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR, PolicyRule
 from trainmaster.controller.manager.roles import CLUSTER, merged, scopes_of
+from trainmaster.controller.policyrule import TRAINING_OPERATOR, PolicyRule
 from trainmaster.runtime.jsontree import JsonObject
 
 ROOT: Final = Path(__file__).resolve().parent.parent

@@ -20,9 +20,9 @@ from trainmaster.controller.cli.rbac import table
 from trainmaster.controller.configuration import load_configuration
 from trainmaster.controller.feature_gates import FEATURES
 from trainmaster.controller.job_kinds import job_kinds
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.roles import NAME, roles
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.controller.statusserver.server import plugin_options
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework, load_plugins

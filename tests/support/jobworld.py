@@ -108,7 +108,7 @@ class JobWorld(FakeCluster):
     def restart(self) -> None:
         """Have another process reconcile, which remembers nothing."""
         decider = JobDecider(
-            self.kind,
+            kind=self.kind,
             stores=self.stores,
             gang=self._scheduler,
             recorder=self,

@@ -29,12 +29,11 @@ import pytest
 from trainmaster.controller.configuration import Configuration, LeaderElection, Metrics, MetricsAuth
 from trainmaster.controller.feature_gates import FEATURES
 from trainmaster.controller.job_kinds import job_kinds
-from trainmaster.controller.kube.leaderelection import lease, other_leaders
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
-from trainmaster.controller.manager import caches, training_operator
+from trainmaster.controller.kube.leaderelection import lease
+from trainmaster.controller.manager import caches, other_leaders, rights, training_operator
 from trainmaster.controller.manager.parts import USER_AGENT
-from trainmaster.controller.manager.policy_rules import policy_rules
-from trainmaster.controller.reconciling import rights
+from trainmaster.controller.manager.policy_rules import lease_rules, policy_rules
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.devcluster.apiserver.filters.authorization import VARIABLE
 from trainmaster.runtime.framework import Framework, load_plugins
 
@@ -203,7 +202,7 @@ def _have_parts_declare() -> None:
         make_caches(self, client, watches, **options)
 
     def lock_told(self: Any, client: Any, *, namespace: str, name: str, **options: Any) -> None:
-        declare(lease.policy_rules(namespace=namespace, name=name))
+        declare(lease_rules(namespace=namespace, name=name))
         make_lock(self, client, namespace=namespace, name=name, **options)
 
     def looking_told(self: Any, client: Any, *, name: str, **options: Any) -> None:

@@ -22,6 +22,7 @@ from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.drift import strip_managed_fields
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
+from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.outcomes import (
     Done,
     ExpectationsPending,
@@ -33,19 +34,21 @@ from trainmaster.controller.reconciling.outcomes import (
 from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
 from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkloads
+from trainmaster.controller.reconciling.trainjobs.plugin_failures import SkippedPlugins
 from trainmaster.controller.reconciling.trainjobs.status import only_counters
-from trainmaster.controller.resilience.attempts import job_of
-from trainmaster.controller.resilience.monitor import JOB_INDEX, Monitor
+from trainmaster.controller.resilience.monitor import Monitor
 from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.controller.resources import (
     CLUSTER_TRAINING_RUNTIMES,
     JOBSETS,
     TRAINING_RUNTIMES,
     TRAINJOBS,
+    plugin_index,
     watched_resource,
 )
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.resilience import PODS_BY_JOB, job_of_pod
 
 KEY = "team/demo"
 
@@ -91,7 +94,7 @@ class World(FakeCluster):
         """What the server answers to each apply, if it refuses."""
 
         self.watched_pods = Store()
-        self.watched_pods.add_indexer(JOB_INDEX, job_of)
+        self.watched_pods.add_indexer(plugin_index(PODS_BY_JOB), job_of_pod)
         self.logs: dict[str, list[str] | KubeError] = {}
         """What pods have written, each line with its time, or what the server answers to whoever reads that."""
 
@@ -126,15 +129,14 @@ class World(FakeCluster):
         self.decider = TrainJobDecider(
             api_reader=self,
             trainjobs=self.trainjobs,
-            stores=stores,
-            workloads=self.workloads,
+            listers=StoreListers(stores, workloads=self.workloads),
             framework=self.framework,
             plugin_threads=self._plugin_threads if self._guarded else None,
-            recorder=cast("EventRecorder", self),
             clock=self.clock,
             deleted_workloads=self.deleted_workloads,
             diagnosis=self.diagnosis,
             resilience=self.resilience,
+            skipped_plugins=SkippedPlugins(self, self.clock),
         )
         self.reconciler = Reconciler(
             self.decider,

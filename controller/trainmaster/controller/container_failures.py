@@ -32,7 +32,6 @@ from trainmaster.runtime.jobs.constants import (
 )
 from trainmaster.runtime.jsontree import JsonObject
 
-JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
 REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
 JOBSET_UID_LABEL: Final = "jobset.sigs.k8s.io/jobset-uid"
@@ -244,6 +243,15 @@ def container_statuses(pod: JsonObject) -> list[JsonObject]:
     """Return what a pod tells of its containers, those that initialize it first."""
     status = pod.get("status") or {}
     return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def exit_code(pod: JsonObject, container: str) -> int | None:
+    """Return the exit code of the container that trains, or of the first one if none has its name; None: unknown."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    named = next((each for each in statuses if each.get("name") == container), None)
+    status = named or next(iter(statuses), None) or {}
+    terminated = (status.get("state") or {}).get("terminated")
+    return terminated.get("exitCode") if isinstance(terminated, dict) else None
 
 
 def restart_attempt(pod: JsonObject) -> int:

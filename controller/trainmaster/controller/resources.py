@@ -9,6 +9,7 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jobs.constants import GROUP as JOBS_GROUP
 
 if TYPE_CHECKING:
+    from trainmaster.controller.kube.cache.store import StoreReader
     from trainmaster.runtime.jobs.interface import JobKind
     from trainmaster.runtime.listers import Watch
 
@@ -38,6 +39,9 @@ RUNTIMES: Final[Mapping[str, Resource]] = {each.kind: each for each in (TRAINING
 JOBSETS = Resource(_JOBSET, "v1alpha2", "JobSet", "jobsets", namespaced=True, origin=_ORIGINS[_JOBSET])
 
 
+_PLUGIN_INDEX: Final = "plugins/"
+
+
 def job_resource(kind: JobKind) -> Resource:
     """Return the resource of a kind of jobs."""
     origin = _ORIGINS.get(kind.group, "")
@@ -48,3 +52,13 @@ def watched_resource(watch: Watch) -> Resource:
     """Return the resource that a plugin declared to watch."""
     group, _, version = watch.api_version.rpartition("/")
     return Resource(group, version, watch.kind, watch.plural, watch.namespaced, _ORIGINS.get(group, ""))
+
+
+def plugin_index(name: str) -> str:
+    """Return how a store calls an index that a plugin declared, apart from our own."""
+    return f"{_PLUGIN_INDEX}{name}"
+
+
+def plugin_indexes(store: StoreReader) -> list[str]:
+    """Return the indexes of a store that plugins declared."""
+    return [name.removeprefix(_PLUGIN_INDEX) for name in store.index_names() if name.startswith(_PLUGIN_INDEX)]

@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from trainmaster.controller.manager import caches
+from trainmaster.controller.manager import caches, rights
 from trainmaster.controller.manager.policy_rules import policy_rules
-from trainmaster.controller.reconciling import rights
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch

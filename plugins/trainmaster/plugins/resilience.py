@@ -14,12 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from trainmaster.runtime.api import TrainJob
-from trainmaster.runtime.api.constants import (
-    JOBSET_KIND,
-    NODE,
-    RESILIENCE_ANNOTATION,
-    RESILIENCE_LABEL,
-)
+from trainmaster.runtime.api.constants import JOBSET_KIND, NODE, RESILIENCE_ANNOTATION, RESILIENCE_LABEL
 from trainmaster.runtime.api.resilience import COUNT, ResiliencePolicy
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info, PodSet
@@ -28,10 +23,12 @@ from trainmaster.runtime.listers import JobKey, Listers, Watch
 from trainmaster.runtime.resilience import (
     ANNOTATION_PATH,
     FIELD_PATH,
+    PODS_BY_JOB,
     PODS_BY_NODE,
     BuiltPolicy,
     annotated_policy,
     built_policy,
+    job_of_pod,
     own_failure_policy,
     policy_conflicts,
     policy_problems,
@@ -61,7 +58,7 @@ class Resilience:
 
     def watch_extension(self) -> Iterable[Watch]:
         """The pods of jobs with a policy."""
-        labelled, indexes = f"{RESILIENCE_LABEL}=true", {PODS_BY_NODE: _node_of}
+        labelled, indexes = f"{RESILIENCE_LABEL}=true", {PODS_BY_NODE: _node_of, PODS_BY_JOB: job_of_pod}
         return [Watch("v1", "Pod", "pods", label_selector=labelled, jobs=_no_jobs, indexes=indexes, optional=True)]
 
     def validate(

@@ -20,7 +20,9 @@ import orjson
 from trainmaster.runtime.api import ApiModel, ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import (
     ATTEMPTS_BEFORE_LABEL,
+    JOBSET_LABEL,
     RESILIENCE_ANNOTATION,
+    RESILIENCE_LABEL,
     RESILIENCE_POLICY_ANNOTATION,
     RESILIENCE_STATUS_ANNOTATION,
 )
@@ -36,7 +38,8 @@ FIELD_PATH: Final = "spec.resiliencePolicy"
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 PODS_BY_NODE: Final = "resilience-node"
-"""The index of the watched pods, by which the manager finds those of a lost node."""
+PODS_BY_JOB: Final = "resilience-job"
+"""The indexes of the watched pods, by which the manager finds those of a lost node, and those of a job by its key."""
 
 _LONGEST_ANNOTATION: Final = 32 * 1024
 _SHORTEST, _LONGEST = 1.0, 8760 * 3600.0
@@ -307,3 +310,10 @@ def _avoid(pod_spec: JsonObject, nodes: Iterable[str]) -> None:
     terms = required.setdefault("nodeSelectorTerms", [{}])
     for term in terms:
         term.setdefault("matchExpressions", []).append(condition)
+
+
+def job_of_pod(pod: JsonObject) -> Iterator[str]:
+    """Yield the key of the job of a pod, if that has a resilience policy."""
+    labels = pod["metadata"].get("labels") or {}
+    if RESILIENCE_LABEL in labels and JOBSET_LABEL in labels:
+        yield f"{pod['metadata']['namespace']}/{labels[JOBSET_LABEL]}"

@@ -17,8 +17,8 @@ from support.stack import Stack, api_server, manager
 from support.training import conditions_of, found, runtime, trainjob, until
 
 from trainmaster.controller.configuration import Webhook
-from trainmaster.controller.kube.leaderelection import other_leaders
 from trainmaster.controller.kube.rest.resources import EVENTS, LEASES
+from trainmaster.controller.manager import other_leaders
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -11,11 +11,11 @@ import pytest
 
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.job_kinds import job_kinds
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES, SECRETS, Resource
 from trainmaster.controller.manager import training_operator
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.roles import LABELS, merged, roles
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.listers import Watch

@@ -17,9 +17,15 @@ from support.commands import eventually
 from support.series import value_of
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.fatal import main_thread_calls
 from trainmaster.controller.manager import process
-from trainmaster.controller.manager.process import STALL, STUCK_AFTER, LoopMonitor, background_task, monitored_loop
+from trainmaster.controller.manager.process import (
+    STALL,
+    STUCK_AFTER,
+    LoopMonitor,
+    background_task,
+    main_thread_calls,
+    monitored_loop,
+)
 from trainmaster.metrics.process import PauseHistogram
 
 LEFT_AFTER_TROUBLE = """

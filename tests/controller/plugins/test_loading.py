@@ -21,7 +21,7 @@ from trainmaster.runtime.framework import Framework, PluginFailed, PluginInvalid
 from trainmaster.runtime.framework.calls import PluginQuarantined, TimeLimitExceeded
 from trainmaster.runtime.framework.descriptor import is_own
 from trainmaster.runtime.framework.interface import NotReady, Rejected
-from trainmaster.runtime.framework.loader import discover
+from trainmaster.runtime.framework.loader import discover, unknown_names
 from trainmaster.runtime.listers import Watch
 from trainmaster.runtime.resolver import PolicyUnserved, resolve
 
@@ -154,7 +154,7 @@ def test_what_did_not_load_is_in_log_metrics_and_readiness() -> None:
 
 def test_names_of_plugins_that_are_installed_and_do_not_run_are_no_mistake() -> None:
     found = loaded(point("acme", acme(after=("beta",))), point("beta", acme("beta")), disabled=["beta"])
-    assert list(found.unknown_names()) == []
+    assert list(unknown_names(found.plugins, found.installed)) == []
 
 
 def test_trainjobs_that_ask_for_what_did_not_load_are_told_which_plugin_that_may_be() -> None:

@@ -92,7 +92,7 @@ def test_a_call_that_nobody_gave_up_counts_as_too_long_when_it_returns() -> None
     """As one on the event loop, where nobody can look meanwhile."""
     guard = PluginGuard(time_limit=0.1, failures=1, period=60.0, now=TIME)
     Calls(guard=guard).run("acme", "Watch.jobs", TIME.take_too_long)
-    assert [each.why for each in guard.quarantined()] == ["it took longer than 0.1 s in Watch.jobs"]
+    assert [each.why for each in guard.quarantined.values()] == ["it took longer than 0.1 s in Watch.jobs"]
 
 
 async def test_work_that_is_given_up_ends_by_itself_and_frees_its_place() -> None:
@@ -141,7 +141,7 @@ class Guarded:
         for job in jobs:
             with suppress(KeyError, PluginQuarantined):
                 self.guard("acme", phase, job, make)
-            told.append(bool(self.guard.quarantined()))
+            told.append(bool(self.guard.quarantined))
         return told
 
     def succeed(self, phase: str = "build", *, plugin: str = "acme") -> bool:
@@ -186,7 +186,7 @@ def quarantined() -> Guarded:
 
 def test_so_many_failures_of_different_trainjobs_in_a_row_quarantine_a_plugin() -> None:
     guarded = quarantined()
-    (found,) = guarded.guard.quarantined()
+    (found,) = guarded.guard.quarantined.values()
     assert (found.plugin, found.phase, found.failures, found.why) == ("acme", "build", 3, "KeyError")
     guarded.now = 59.9
     assert not guarded.succeed("build")
@@ -209,13 +209,13 @@ def test_after_the_period_one_call_is_let_through_and_success_ends_the_quarantin
     guarded = quarantined()
     guarded.now = 60.0
     assert guarded.succeed("enforce_ml_policy")
-    assert guarded.guard.quarantined()
+    assert guarded.guard.quarantined
 
     def meanwhile() -> None:
         assert not guarded.succeed("build"), "another job's"
 
     guarded.guard("acme", "build", "job", meanwhile)
-    assert guarded.guard.quarantined() == []
+    assert not guarded.guard.quarantined
     assert guarded.succeed("build")
 
 
@@ -263,7 +263,7 @@ def test_of_a_plugin_that_is_quarantined_for_something_else_no_more_calls_hang_t
     now = [0.0]
     with pytest.raises(PluginFailed):
         Calls(guard=guard).run("acme", "build", lambda: 1 // 0)
-    assert [each.phase for each in guard.quarantined()] == ["build"]
+    assert [each.phase for each in guard.quarantined.values()] == ["build"]
     work = Work()
 
     def hang() -> None:

@@ -23,11 +23,10 @@ from trainmaster.controller.kube.rest.errors import NotFound, ServerError
 from trainmaster.controller.kube.rest.resources import NODES, PODS, Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.reconciling.controller import Controller
-from trainmaster.controller.reconciling.event_handlers import plugin_index
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.outcomes import until_due
 from trainmaster.controller.resilience.lost_nodes import LostNodes
-from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS, plugin_index
 from trainmaster.plugins.resilience import Resilience
 from trainmaster.runtime.api.constants import RESILIENCE_ANNOTATION
 from trainmaster.runtime.api.resilience import ResiliencePolicy

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from support.sim.server import SimServer
 
-from trainmaster.controller.container_failures import JOBSET_LABEL, JOBSET_UID_LABEL, REPLICATED_JOB_LABEL
+from trainmaster.controller.container_failures import JOBSET_UID_LABEL, REPLICATED_JOB_LABEL
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions, PatchType, WriteOptions
 from trainmaster.devcluster.apiserver.registry.times import timestamp
@@ -23,6 +23,7 @@ from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector as Collector
 from trainmaster.devcluster.controllers.jobset.status import COMPLETED, FAILED, SUSPENDED, set_condition
 from trainmaster.devcluster.controllers.jobset.webhook import jobset_webhook
+from trainmaster.runtime.api.constants import JOBSET_LABEL
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 FAILURE = "ValueError: my loss is NaN"

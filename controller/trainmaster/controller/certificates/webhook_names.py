@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR, PolicyRule
 from trainmaster.controller.kube.rest.resources import SECRETS, Resource
+from trainmaster.controller.policyrule import TRAINING_OPERATOR, PolicyRule
 
 if TYPE_CHECKING:
     from trainmaster.controller.configuration import Configuration

@@ -14,6 +14,7 @@ from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
 from trainmaster.runtime.framework.calls import Observer
 from trainmaster.runtime.framework.interface import Rejected
+from trainmaster.runtime.framework.loader import unknown_names
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jobs.podgroup import GangScheduler, gang_scheduler
@@ -98,7 +99,7 @@ def framework_of(effective: EffectiveConfiguration, observer: Observer | None = 
     loaded = load(settings, options=plugin_options_in_effect(effective), features=effective.open_features)
     for error in loaded.failed.values():
         print(f"trainmaster: warning: left out, as plugins.onLoadError says: {error}", file=sys.stderr)
-    for text in loaded.unknown_names():
+    for text in unknown_names(loaded.plugins, loaded.installed):
         print(f"trainmaster: warning: {text}", file=sys.stderr)
     return Framework(
         loaded.plugins,

@@ -36,18 +36,18 @@ from trainmaster.controller.debugging.stacks import stack_dumps_on_signal
 from trainmaster.controller.history.postgres import PostgresMissing
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.auth.loader import load_config
-from trainmaster.controller.kube.fatal import end_process
 from trainmaster.controller.kube.leaderelection.elector import LeaseLost
 from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.log_config import configure_logs, set_log_level
 from trainmaster.controller.manager import process
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.parts import Setup
-from trainmaster.controller.manager.process import background_task, monitored_loop
+from trainmaster.controller.manager.plugin_options import PluginOptions
+from trainmaster.controller.manager.process import background_task, end_process, monitored_loop
 from trainmaster.controller.manager.runnables import RunnableFailed
 from trainmaster.controller.operator_namespace import pod_namespace
 from trainmaster.controller.plugins.guard import guard_of
-from trainmaster.controller.plugins.loading import PluginOptions, load
+from trainmaster.controller.plugins.loading import load
 from trainmaster.controller.plugins.observer import PluginCallObserver
 from trainmaster.controller.server.server import AddressInUse
 from trainmaster.controller.statusserver.server import StatusServer

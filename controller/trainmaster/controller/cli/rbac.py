@@ -14,15 +14,9 @@ from trainmaster.controller.cli.options import (
     reporting_errors,
 )
 from trainmaster.controller.cli.printers import aligned, listed, print_objects
-from trainmaster.controller.configuration import (
-    Configuration,
-    LeaderElection,
-    Metrics,
-    MetricsAuth,
-    complete,
-)
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.configuration import Configuration, LeaderElection, Metrics, MetricsAuth, complete
 from trainmaster.controller.manager.roles import NAME, roles, scopes_of
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.runtime.names import dns_subdomain
 
 AS_DEPLOYED: Final = Configuration(

@@ -17,12 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 import structlog
 
 from trainmaster.controller.conditions import JOB_CREATION_FAILED, stored_status
-from trainmaster.controller.container_failures import (
-    JOBSET_LABEL,
-    JOBSET_UID_LABEL,
-    ContainerFailure,
-    container_failures,
-)
+from trainmaster.controller.container_failures import JOBSET_UID_LABEL, ContainerFailure, container_failures
 from trainmaster.controller.diagnosis.counts import without_jobs
 from trainmaster.controller.diagnosis.waiting import kept
 from trainmaster.controller.explain.findings import Event, parse_event
@@ -31,9 +26,9 @@ from trainmaster.controller.kube.cache.store import parse_resource_version
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, Resource
-from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND
+from trainmaster.controller.policyrule import PolicyRule
+from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, JOBSET_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 

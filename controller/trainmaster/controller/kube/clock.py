@@ -76,13 +76,18 @@ class SystemClock:
 
 
 def parse_time(text: str) -> datetime:
-    """Read an RFC 3339 time, also in the spellings of other writers; one without an offset is in UTC.
-
-    Raises:
-        ValueError: It is no time.
-    """
+    """Read an RFC 3339 time, also in the spellings of other writers; one without an offset is in UTC."""
     moment = datetime.fromisoformat(text.upper())
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def seconds_until(start: str | None, seconds: float, now: datetime) -> float | None:
+    """Return the seconds until so many have passed since a time in RFC 3339; None if that is unknown or unreadable."""
+    try:
+        # In seconds, because the calendar may end before that.
+        return seconds - (now - parse_time(start or "")).total_seconds()
+    except (AttributeError, ValueError):
+        return None
 
 
 def time_text(moment: datetime) -> str:

@@ -24,14 +24,15 @@ from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
 from trainmaster.controller.kube.cache.listwatch import ListWatcher
 from trainmaster.controller.kube.cache.outages import Outages
-from trainmaster.controller.kube.cache.store import IndexFunc, Store, StoreReader, split_key
+from trainmaster.controller.kube.cache.store import Store, StoreReader, split_key
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager.cache_sync import CacheSync
+from trainmaster.controller.manager.plugin_watches import JobMapper, ThreadedMapper
 from trainmaster.controller.manager.scopes import JoinedStore, Scope, WrittenBesideStore, served_by
 from trainmaster.controller.plugins.threads import PluginThreads
+from trainmaster.controller.policyrule import READ, PolicyRule
 from trainmaster.controller.reconciling.drift import strip_managed_fields
 from trainmaster.controller.reconciling.event_handlers import (
     OWNER_INDEX,
@@ -42,7 +43,6 @@ from trainmaster.controller.reconciling.event_handlers import (
     enqueue_unless_echo,
     own_key,
     owner_values,
-    plugin_index,
     priority_of_other,
     priority_of_own,
     priority_of_owned,
@@ -53,8 +53,6 @@ from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     RUNTIME_INDEX,
     TRAINJOB_OWNER,
-    JobMapper,
-    ThreadedMapper,
     config_map_keys,
     owner_keys,
     runtime_index_value,
@@ -63,7 +61,13 @@ from trainmaster.controller.reconciling.trainjobs.event_handlers import (
 )
 from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, DeletedWorkloads
 from trainmaster.controller.reconciling.writes import GroupVersionKind
-from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES, TRAINJOBS, watched_resource
+from trainmaster.controller.resources import (
+    CLUSTER_TRAINING_RUNTIMES,
+    RUNTIMES,
+    TRAINJOBS,
+    plugin_index,
+    watched_resource,
+)
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
 from trainmaster.runtime.framework.watches import refuse_contradictions
 from trainmaster.runtime.listers import Watch
@@ -248,14 +252,6 @@ class Caches:
         """Have each change of the pods that plugins watch told."""
         for _, informer in self._by_kind.get(("v1", "Pod"), ()):
             informer.add_event_handler(handler)
-
-    def index_pods(self, name: str, function: IndexFunc) -> StoreReader:
-        """Index the pods that plugins watch; return them, which are none if no plugin does."""
-        informers = self._by_kind.get(("v1", "Pod"), ())
-        nothing = Store()
-        for store in [informer.store for _, informer in informers] or [nothing]:
-            store.add_indexer(name, function)
-        return self.stores()["v1", "Pod"][1] if informers else nothing
 
     def enqueue_all(self) -> None:
         """Have all TrainJobs reconciled again, after everything else: something that concerns them all has changed."""

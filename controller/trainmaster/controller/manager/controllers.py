@@ -14,7 +14,7 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, WorkQueue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.plugins.threads import PluginThreads
@@ -23,12 +23,12 @@ from trainmaster.controller.reconciling.outcomes import until_due
 from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
+from trainmaster.controller.reconciling.trainjobs.plugin_failures import SkippedPlugins
 from trainmaster.controller.reconciling.trainjobs.status import only_counters
 from trainmaster.controller.resilience import monitor as monitoring
-from trainmaster.controller.resilience.attempts import job_of
 from trainmaster.controller.resilience.lost_nodes import NAME as LOST_NODES
 from trainmaster.controller.resilience.lost_nodes import LostNodes
-from trainmaster.controller.resilience.monitor import JOB_INDEX, Monitor
+from trainmaster.controller.resilience.monitor import Monitor
 from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINJOBS
 from trainmaster.metrics.queue import WorkQueueMetrics
@@ -74,6 +74,7 @@ def make_controllers(
     diagnosis_queue = queue_of("trainjob_diagnosis", caches.trainjobs.store)
     stores = caches.stores()
     _, jobsets = stores.get((JOBSET_API_VERSION, JOBSET_KIND), (JOBSETS, Store()))
+    _, pods = stores.get(("v1", "Pod"), (PODS, Store()))
     diagnosis = Diagnosis(
         client, diagnosis_queue, trainjobs=caches.trainjobs.store, jobsets=jobsets, recorder=recorder, clock=clock
     )
@@ -83,7 +84,7 @@ def make_controllers(
         monitor_queue,
         trainjobs=caches.trainjobs.store,
         jobsets=jobsets,
-        pods=caches.index_pods(JOB_INDEX, job_of),
+        pods=pods,
         recorder=recorder,
         clock=clock,
     )
@@ -93,14 +94,13 @@ def make_controllers(
     decider = TrainJobDecider(
         api_reader=client,
         trainjobs=caches.trainjobs.store,
-        stores=stores,
-        workloads=caches.workloads,
+        listers=caches.listers(),
         framework=framework,
-        recorder=recorder,
         clock=clock,
         deleted_workloads=caches.deleted_workloads,
         diagnosis=diagnosis,
         resilience=resilience,
+        skipped_plugins=SkippedPlugins(recorder, clock),
         planner=planner,
         plugin_threads=plugin_threads,
     )

@@ -14,12 +14,12 @@ from typing import Final
 from trainmaster.controller.configuration import OFF
 from trainmaster.controller.debugging.handlers import Debugged, add_debugging_handlers
 from trainmaster.controller.kube.leaderelection.election_thread import Election
-from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.parts import METRICS_SUFFIX, USER_AGENT, Parts, Setup
 from trainmaster.controller.manager.process import cancel_and_wait
 from trainmaster.controller.manager.training_operator import TrainingOperator
+from trainmaster.controller.missing_rights import MissingRights
 from trainmaster.controller.server.certwatcher import CertWatcher
 from trainmaster.controller.server.filters import AddPages, DelegatingAuth
 from trainmaster.controller.server.healthz import Healthz, metrics
@@ -110,7 +110,7 @@ async def serve_metrics(
 
 
 def _leader_health(election: Election) -> str | None:
-    healthy = election.is_healthy()
+    healthy = election.elector.is_healthy()
     return None if healthy else "this leader has not renewed its lease for longer than the lease lasts"
 
 

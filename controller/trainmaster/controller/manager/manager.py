@@ -138,7 +138,7 @@ class Manager:
             framework=self._setup.framework,
             informers=lambda: [*parts.caches.informers(), *parts.jobs.informers()],
             queues=[(controller.name, controller.queue) for controller in parts.controllers],
-            leader=lambda: election.state() if election is not None else {"leaderElection": False},
+            leader=lambda: election.elector.state() if election is not None else {"leaderElection": False},
         )
 
     def _pages(self, parts: Parts) -> Iterator[AddPages]:

@@ -17,7 +17,7 @@ import structlog
 from trainmaster.controller.certificates.webhook_names import JOB_VALIDATOR
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)

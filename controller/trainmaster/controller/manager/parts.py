@@ -19,25 +19,22 @@ from trainmaster.controller.configuration import Configuration, manages_certific
 from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.events.recorder import EventRecorder
-from trainmaster.controller.kube.leaderelection.election_thread import (
-    USER_AGENT_SUFFIX,
-    Election,
-    ElectionInThread,
-)
+from trainmaster.controller.kube.leaderelection.election_thread import USER_AGENT_SUFFIX, Election, ElectionInThread
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector, new_identity
 from trainmaster.controller.kube.leaderelection.lease import LeaseClient
-from trainmaster.controller.kube.leaderelection.other_leaders import OtherLeaders
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.http1.transport import HttpTransport
-from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.retry import TRIES
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.controllers import make_controllers
+from trainmaster.controller.manager.other_leaders import OtherLeaders
 from trainmaster.controller.manager.policy_rules import policy_rules
+from trainmaster.controller.manager.process import end_process
 from trainmaster.controller.manager.training_operator import TrainingOperator
+from trainmaster.controller.missing_rights import MissingRights
 from trainmaster.controller.operator_namespace import operator_namespace, pod_namespace
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.controller import Controller, require_unique_names
@@ -137,7 +134,7 @@ async def make_parts(setup: Setup, stack: AsyncExitStack) -> Parts:
     identity = new_identity()
     lease_namespace = lease_namespace_of(setup)
     election = _election(setup, new_client, namespace=lease_namespace, identity=identity)
-    guard = election.guard if election is not None else None
+    guard = election.elector.guard if election is not None else None
     client = await stack.enter_async_context(new_client(user_agent=USER_AGENT, guard=guard, tries=TRIES))
     recorder = EventRecorder(
         client, reporting_controller="trainer-trainjob-controller", reporting_instance=identity, clock=clock
@@ -253,7 +250,9 @@ def _election(setup: Setup, new_client: NewClient, *, namespace: str, identity: 
 
     # The elector has its own idea of when to try again.
     client = new_client(user_agent=USER_AGENT + USER_AGENT_SUFFIX, guard=None, tries=1)
-    return (ElectionInThread if setup.elect_in_thread else Election)(client, make_elector)
+    if not setup.elect_in_thread:
+        return Election(client, make_elector)
+    return ElectionInThread(client, make_elector, end=end_process)
 
 
 def _other_leaders(setup: Setup, client: KubeClient, namespace: str) -> OtherLeaders | None:

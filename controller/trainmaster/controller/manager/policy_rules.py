@@ -12,11 +12,10 @@ from dataclasses import replace
 from trainmaster.controller.certificates import webhook_names as certificates
 from trainmaster.controller.configuration import OFF, Configuration, manages_certificates
 from trainmaster.controller.diagnosis import reading
-from trainmaster.controller.kube.events import recorder
-from trainmaster.controller.kube.leaderelection import lease, other_leaders
-from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR, PolicyRule
-from trainmaster.controller.manager import caches, training_operator
-from trainmaster.controller.reconciling import rights, runtimes
+from trainmaster.controller.kube.rest.resources import EVENTS, LEASES
+from trainmaster.controller.manager import caches, other_leaders, rights, training_operator
+from trainmaster.controller.policyrule import TRAINING_OPERATOR, PolicyRule
+from trainmaster.controller.reconciling import runtimes
 from trainmaster.controller.reconciling.trainjobs import observe
 from trainmaster.controller.resilience import log_reader, lost_nodes
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
@@ -65,10 +64,10 @@ def _policy_rules(
     if not configuration.watch_namespaces:
         yield from lost_nodes.policy_rules(watches)
     yield from runtimes.POLICY_RULES
-    yield from recorder.policy_rules(namespace)
+    yield from event_rules(namespace)
     election = configuration.leader_election
     if election.leader_elect:
-        yield from lease.policy_rules(namespace=election.resource_namespace or namespace, name=election.resource_name)
+        yield from lease_rules(namespace=election.resource_namespace or namespace, name=election.resource_name)
         if not configuration.watch_namespaces:
             yield from other_leaders.policy_rules(name=election.resource_name)
     if configuration.metrics.auth.enabled and configuration.metrics.bind_address != OFF:
@@ -77,3 +76,28 @@ def _policy_rules(
         yield from authorizer.policy_rules(watches)
     if manages_certificates(configuration, status_server=TRAIN_JOB_STATUS_GATE in features):
         yield from certificates.policy_rules(configuration, namespace=namespace)
+
+
+def event_rules(namespace: str) -> Iterator[PolicyRule]:
+    """Return the rights to record events; `namespace` is that of the manager's pod."""
+    for where, reason in (
+        ("", "tell the owners of TrainJobs what happens; repeats are counted in the event that is there"),
+        (namespace, "tell operators what becomes of the manager's own objects, for instance its certificate"),
+    ):
+        yield PolicyRule(resource=EVENTS, verbs=("create", "patch"), needed_by="events", reason=reason, namespace=where)
+
+
+def lease_rules(*, namespace: str, name: str) -> tuple[PolicyRule, ...]:
+    """Return the rights that an election on a lease needs; a request that creates it cannot be limited to its name."""
+    who = "leader election"
+    return (
+        PolicyRule(
+            resource=LEASES,
+            verbs=("get", "update"),
+            needed_by=who,
+            reason="take, renew and release the lease",
+            names=(name,),
+            namespace=namespace,
+        ),
+        PolicyRule(resource=LEASES, verbs=("create",), needed_by=who, reason="make the lease", namespace=namespace),
+    )

@@ -23,16 +23,17 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, TypeVar
+from types import FrameType
+from typing import Any, Final, NoReturn, TypeVar
 
 import structlog
 
 from trainmaster.controller.kube.clock import Clock, SystemClock, Timer
-from trainmaster.controller.kube.fatal import end_process, main_thread_calls
 from trainmaster.metrics import process as series
 
 log = structlog.get_logger(__name__)
@@ -55,9 +56,37 @@ STALL: Final = 0.5
 STUCK_AFTER: Final = 60.0
 """Seconds; nothing that ends takes so long, and a liveness probe, if there is one, gives up before."""
 
+_LOG_AT_MOST: Final = 0.5
+"""Seconds; the thread that is stuck may hold the lock of the logs, or nobody may read them."""
+
+_CALLS: Final = 4
+
 _BEAT_EVERY: Final = 0.1
 _CHECK_EVERY: Final = 0.25
 """Seconds between two checks by the watching thread; a stall is seen at least once before it is one."""
+
+
+def end_process(event: str, **fields: object) -> NoReturn:
+    """End the process with code 1, without clean-up, after one log line that also says what the main thread does."""
+
+    def write() -> None:
+        log.critical(event, main_thread=main_thread_calls(), **fields)
+        sys.stderr.flush()
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    writer.join(_LOG_AT_MOST)
+    os._exit(1)
+
+
+def main_thread_calls() -> str:
+    """Return the innermost calls of the main thread, the latest last: what it runs, or what it is stuck in."""
+    frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - documented
+    calls: list[str] = []
+    while frame is not None and len(calls) < _CALLS:
+        calls.append(f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}:{frame.f_lineno}")
+        frame = frame.f_back
+    return " > ".join(reversed(calls))
 
 
 def run_event_loop(main: Coroutine[Any, Any, _T]) -> _T:

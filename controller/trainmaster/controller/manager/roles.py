@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from trainmaster.controller.kube.rest.policyrule import VERBS, PolicyRule
+from trainmaster.controller.policyrule import VERBS, PolicyRule
 from trainmaster.runtime.jsontree import JsonObject
 
 NAME: Final = "kubeflow-trainer-controller-manager"

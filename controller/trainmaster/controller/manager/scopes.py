@@ -189,16 +189,4 @@ class WrittenBesideStore(JoinedStore, WrittenStore):
 
     def __init__(self, parts: Iterable[tuple[Scope, Store]], written: UnreadStore) -> None:
         super().__init__([*parts, (Scope(None, metadata_only=True, owned_only=True), written)])
-        self._written = written
-
-    def remember(self, key: str, written: JsonObject, now: float) -> None:
-        """Take note of an object that is there, for the reconcile of `key`."""
-        self._written.remember(key, written, now)
-
-    def forget(self, before: float) -> list[str]:
-        """Forget what was noted before a moment; returns whose it was."""
-        return self._written.forget(before)
-
-    def delete(self, key: str) -> object:
-        """Take note that an object was deleted here."""
-        return self._written.delete(key)
+        self.written = written

@@ -32,13 +32,12 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import ControllerRecorder, EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
-from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
-from trainmaster.controller.manager import other_operator
+from trainmaster.controller.manager import other_operator, rights
 from trainmaster.controller.manager.other_operator import OtherOperator
 from trainmaster.controller.operator_namespace import operator_namespace
-from trainmaster.controller.reconciling import rights
+from trainmaster.controller.policyrule import READ, PolicyRule
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.event_handlers import (
     OWNER_INDEX,
@@ -52,13 +51,7 @@ from trainmaster.controller.reconciling.event_handlers import (
 )
 from trainmaster.controller.reconciling.expectations import UnreadStore
 from trainmaster.controller.reconciling.jobs.decider import JobDecider
-from trainmaster.controller.reconciling.jobs.observe import (
-    JobStores,
-    OwnedKind,
-    job_keys,
-    trim_pod,
-    trim_service,
-)
+from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind, job_keys, trim_pod, trim_service
 from trainmaster.controller.reconciling.jobs.status import only_counters
 from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.writes import GroupVersionKind
@@ -290,7 +283,7 @@ class TrainingOperator:
         stores = JobStores(informer.store, pods.store, services.store, others, priorities)
         recorder = ControllerRecorder(self._recorder, kind.controller_name)
         decider = JobDecider(
-            kind, stores=stores, gang=self._gang, recorder=recorder, clock=self._clock, planner=self._planner
+            kind=kind, stores=stores, gang=self._gang, recorder=recorder, clock=self._clock, planner=self._planner
         )
         reconciler = Reconciler(
             decider,

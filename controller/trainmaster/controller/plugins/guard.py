@@ -109,32 +109,28 @@ CURRENT: Final = ContextVar[Work | None]("plugin_work", default=None)
 """The work of the thread that asks."""
 
 
+@dataclass(kw_only=True, eq=False)
 class PluginGuard:
-    """Guards the calls of plugins of others.
+    """Guards the calls of plugins of others: `time_limit` is that of one call, in seconds."""
 
-    Args:
-        time_limit: Seconds that one call may take.
-        failures: After how many failures in a row a plugin is quarantined.
-        period: Seconds until it is tried again.
-        now: The time.
-    """
+    time_limit: float
+    failures: int
+    """After how many failures in a row a plugin is quarantined."""
 
-    def __init__(
-        self, *, time_limit: float, failures: int, period: float, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._time_limit = time_limit
-        self._limit = failures
-        self._period = period
-        self._now = now
-        self._lock = threading.Lock()
-        """Held around each look at what follows, and each change of `Work.given_up`: calls end in any thread."""
+    period: float
+    """Seconds until it is tried again."""
 
-        self._failures: dict[tuple[str, str], set[object]] = {}
-        """The failures in a row by plugin and phase: the TrainJob, or an object of its own where each time counts."""
+    now: Callable[[], float] = time.monotonic
 
-        self._quarantined: dict[str, Quarantined] = {}
-        self._stuck = Counter[tuple[str, str]]()
-        """Calls that were given up and have not come back, by plugin and phase."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held around each look at what follows, and each change of `Work.given_up`: calls end in any thread."""
+
+    _failures: dict[tuple[str, str], set[object]] = field(default_factory=dict)
+    """The failures in a row by plugin and phase: the TrainJob, or an object of its own where each time counts."""
+
+    quarantined: dict[str, Quarantined] = field(default_factory=dict)
+    _stuck: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Calls that were given up and have not come back, by plugin and phase."""
 
     def __call__(self, plugin: str, phase: str, job: str, make: Callable[[], T]) -> T:
         """Make a call, unless it is refused, and draw the conclusions from how it ends.
@@ -152,8 +148,8 @@ class PluginGuard:
             refusal = self._refusal(plugin, phase)
         if refusal is not None:
             count_refused_call(plugin, phase)
-            raise PluginQuarantined(f"{refusal} ({refusal.why}); it is tried again every {self._period:g} s")
-        call = Call(self, plugin, phase, job, self._now(), min(self._time_limit, work.time_limit))
+            raise PluginQuarantined(f"{refusal} ({refusal.why}); it is tried again every {self.period:g} s")
+        call = Call(self, plugin, phase, job, self.now(), min(self.time_limit, work.time_limit))
         outer, work.call = work.call, call
         failure: BaseException | None = None
         try:
@@ -168,7 +164,7 @@ class PluginGuard:
         """Give up work in which a call takes too long; returns whether that is so."""
         with self._lock:
             call = work.call
-            if call is None or self._now() - call.started <= call.limit:
+            if call is None or self.now() - call.started <= call.limit:
                 return False
             work.given_up = call
             self._stuck[call.plugin, call.phase] += 1
@@ -183,31 +179,25 @@ class PluginGuard:
         self._failed(call, call.error)
         return True
 
-    def quarantined(self) -> list[Quarantined]:
-        """Return the plugins that are not called, by name."""
-        with self._lock:
-            return [found for _, found in sorted(self._quarantined.items())]
-
     def detail(self, failed: Collection[str] = ()) -> str | None:
-        """Say to everybody who reads probes which plugins did not load, and which are not called.
-
-        Not why: errors may quote anything.
-        """
+        """Say which plugins did not load, and which are not called; not why, since probes are read by everybody."""
         left_out = [f"{', '.join(failed)} did not load"] if failed else []
-        return "; ".join([*left_out, *(f"{each.plugin} {each}" for each in self.quarantined())]) or None
+        with self._lock:
+            left_out += [f"{name} {each}" for name, each in sorted(self.quarantined.items())]
+        return "; ".join(left_out) or None
 
     def _refusal(self, plugin: str, phase: str) -> Quarantined | None:
         """Return why a plugin must not be called now; None: it may be, and how the call ends has to be noted."""
-        found = self._quarantined.get(plugin)
+        found = self.quarantined.get(plugin)
         if found is not None and (phase == DECIDING or (phase in EVENTS and phase != found.phase)):
             found = None
         stuck = self._stuck[plugin, phase]
-        if stuck >= self._limit and (found is None or found.phase != phase):
+        if stuck >= self.failures and (found is None or found.phase != phase):
             return Quarantined(plugin, phase, stuck, "it does not return")
         if found is None:
             return None
         is_stuck = any(calls for (name, _), calls in self._stuck.items() if name == plugin)
-        if self._now() < found.until or is_stuck or (phase == found.phase and found.is_tried):
+        if self.now() < found.until or is_stuck or (phase == found.phase and found.is_tried):
             return found
         found.is_tried = phase == found.phase or found.is_tried
         return None
@@ -223,7 +213,7 @@ class PluginGuard:
             if given_up is call:
                 STUCK.labels(call.plugin).dec()
             raise given_up.error
-        if self._now() - call.started > call.limit:
+        if self.now() - call.started > call.limit:
             failure = call.error
         if failure is not None:
             self._failed(call, failure)
@@ -231,14 +221,14 @@ class PluginGuard:
         with self._lock:
             self._failures.pop((call.plugin, call.phase), None)
             if (ended := self._tried(call)) is not None:
-                del self._quarantined[call.plugin]
+                del self.quarantined[call.plugin]
         if ended is not None:
             QUARANTINED.labels(call.plugin).set(0)
             log.info("a plugin works again and is called as before", plugin=call.plugin, phase=call.phase)
 
     def _tried(self, call: Call) -> Quarantined | None:
         """Return the quarantine that ends when a call succeeds."""
-        found = self._quarantined.get(call.plugin)
+        found = self.quarantined.get(call.plugin)
         return found if found is not None and found.phase == call.phase and found.is_tried else None
 
     def _failed(self, call: Call, error: BaseException) -> None:
@@ -247,27 +237,27 @@ class PluginGuard:
         text, exceeded = text_of(error), isinstance(error, TimeLimitExceeded)
         # Owners of other TrainJobs get to read it: not what an error quotes of this one.
         why = f"it {text}" if exceeded else type(error).__name__
-        place, until = (call.plugin, call.phase), self._now() + self._period
+        place, until = (call.plugin, call.phase), self.now() + self.period
         with self._lock:
-            if (found := self._quarantined.get(call.plugin)) is not None:
+            if (found := self.quarantined.get(call.plugin)) is not None:
                 # Also by a call that began before: what is known of the plugin has not become better.
                 if found.phase == call.phase:
                     found.why, found.is_tried, found.until = why, False, until
                 return
             failures = self._failures.setdefault(place, set())
             failures.add(object() if exceeded else call.job)
-            if max(len(failures), self._stuck[place]) < self._limit:
+            if max(len(failures), self._stuck[place]) < self.failures:
                 return
             del self._failures[place]
-            self._quarantined[call.plugin] = Quarantined(call.plugin, call.phase, self._limit, why, until)
+            self.quarantined[call.plugin] = Quarantined(call.plugin, call.phase, self.failures, why, until)
         QUARANTINED.labels(call.plugin).set(1)
         log.error(
             "a plugin kept failing and is quarantined: it is not called for a while",
             plugin=call.plugin,
             phase=call.phase,
-            failures=self._limit,
+            failures=self.failures,
             last=f"{type(error).__name__}: {text}",
-            tried_again_after=f"{self._period:g} s",
+            tried_again_after=f"{self.period:g} s",
             hint="see its errors above; until it is mended, leave it out by plugins.disabled of the configuration, "
             "or let TrainJobs go on without it by plugins.failurePolicy",
         )

@@ -33,9 +33,6 @@ class PluginCallObserver:
     A plugin that is slow in a phase is logged once, with the TrainJob that it was slow for; from then on
     `trainmaster_plugin_call_seconds` tells how often. An error is logged with its traceback, once in `LOG_INTERVAL` for
     each place in the code that raises it.
-
-    Args:
-        now: The time.
     """
 
     def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
@@ -68,10 +65,9 @@ class PluginCallObserver:
         *_, raised = "", *((frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__))
         place = (plugin, phase, type(error).__name__, raised)
         with self._lock:
-            known = self._logged.get(place, False)
-            if not known:
-                self._logged[place] = True
-            return not known
+            is_new = place not in self._logged
+            self._logged.setdefault(place, True)
+            return is_new
 
 
 def result_of(error: BaseException) -> CallResult:

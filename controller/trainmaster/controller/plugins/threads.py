@@ -36,7 +36,6 @@ class PluginThreads:
     """Threads, made when they are needed and used again.
 
     Args:
-        name: What debuggers call them.
         size: How many there are at most, without those that are left to themselves.
         skips: Returns whether TrainJobs go on without a plugin that fails.
         time_limit: Seconds that one call may take here, if that is less than the guard allows.

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, final
 
 import structlog
 from cachetools import LRUCache
@@ -50,14 +51,7 @@ from trainmaster.controller.reconciling.drift import Drift, drift_of_created
 from trainmaster.controller.reconciling.expectations import Expectations, WrittenStore
 from trainmaster.controller.reconciling.problems import EVENT_ACTION, NameTaken, Problem, ProblemReporter
 from trainmaster.controller.reconciling.write_backoff import WriteBackoff, digest, find_field_conflict
-from trainmaster.controller.reconciling.writes import (
-    Apply,
-    Create,
-    Decision,
-    GroupVersionKind,
-    Owner,
-    name_taken,
-)
+from trainmaster.controller.reconciling.writes import Apply, Create, Decision, GroupVersionKind, Owner, name_taken
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import is_controlled_by, is_left_by_earlier
@@ -71,73 +65,52 @@ LARGEST_BATCH: Final = 32
 _MOST_APPLIED: Final = 65_536
 
 
+@final
+@dataclass(slots=True, kw_only=True, eq=False)
 class Applier:
-    """Performs the writes for jobs of one kind.
+    """Performs the writes for jobs of one kind, which `resource` names; raises a `KubeError` if one is refused."""
 
-    Args:
-        client: Performs the requests.
-        resource: The kind of the jobs.
-        jobs: Their cache.
-        stores: The caches of all that is written for them, by API version and kind, each with its resource.
-        expectations: Hold a key up until the caches show its writes.
-        write_backoff: Counts the writes of each object.
-        problem_reporter: Reports that somebody keeps undoing them.
-        recorder: Where the events about pods, Services and what is deleted go.
-        is_quiet: Whether only what fails of that is told.
-    """
+    client: KubeClient
+    resource: Resource
+    jobs: Store
+    stores: Mapping[GroupVersionKind, tuple[Resource, StoreReader]]
+    """The caches of all that is written for them, by API version and kind, each with its resource."""
 
-    def __init__(
-        self,
-        *,
-        client: KubeClient,
-        resource: Resource,
-        jobs: Store,
-        stores: Mapping[GroupVersionKind, tuple[Resource, StoreReader]],
-        expectations: Expectations,
-        write_backoff: WriteBackoff,
-        problem_reporter: ProblemReporter,
-        recorder: Recorder,
-        is_quiet: bool = False,
-    ) -> None:
-        self._client = client
-        self._resource = resource
-        self._jobs = jobs
-        self._stores = stores
-        self._expectations = expectations
-        self._write_backoff = write_backoff
-        self._problem_reporter = problem_reporter
-        self._recorder = recorder
-        self._is_quiet = is_quiet
-        self._log = log.bind()  # each call of one that is not bound binds it
-        self._applied: LRUCache[str, int] = LRUCache(_MOST_APPLIED)
-        """By UID of an object: what was applied to it, if an apply of that is not certain to change anything."""
+    expectations: Expectations
+    write_backoff: WriteBackoff
+    problem_reporter: ProblemReporter
+    recorder: Recorder
+    is_quiet: bool
+    """Whether, of pods, Services and what is deleted, only what fails is told as an event."""
 
-        self._unanswered: set[str] = set()
-        """Keys of which an apply may have been performed, since no answer says what became of it."""
+    _log: Any = field(default_factory=log.bind)
+    """Bound once: each call of one that is not bound binds it."""
 
-        self._inherited = 0
-        """The resource version that the cache of jobs had reached when this process began to lead."""
+    _applied: LRUCache[str, int] = field(default_factory=partial(LRUCache, _MOST_APPLIED))
+    """By UID of an object: what was applied to it, if an apply of that is not certain to change anything."""
+
+    _unanswered: set[str] = field(default_factory=set)
+    """Keys of which an apply may have been performed, since no answer says what became of it."""
+
+    _inherited: int = 0
+    """The resource version that the cache of jobs had reached when this process began to lead."""
 
     def on_start(self) -> None:
         """Note that nothing was written by this process yet, but perhaps by another one that led before."""
-        self._inherited = self._jobs.resource_version
+        self._inherited = self.jobs.resource_version
 
     def forget(self, key: str) -> None:
         """Forget a job that is gone."""
         self._unanswered.discard(key)
 
     async def annotate(self, key: str, owner: Owner, annotations: Mapping[str, str]) -> None:
-        """Set annotations of the job itself, as it was seen.
-
-        Raises:
-            KubeError: The server refused, or could not be asked.
-        """
+        """Set annotations of the job itself, as it was seen."""
         seen = owner.raw["metadata"]
         metadata = {"uid": seen["uid"], "resourceVersion": seen["resourceVersion"], "annotations": annotations}
-        written = await self._client.patch(
-            self._resource, seen["namespace"], seen["name"], {"metadata": metadata}, field_manager=FIELD_MANAGER
+        written = await self.client.patch(
+            self.resource, seen["namespace"], seen["name"], {"metadata": metadata}, field_manager=FIELD_MANAGER
         )
-        self._expectations.expect_write(key, written, self._jobs, own=True)
+        self.expectations.expect_write(key, written, self.jobs, own=True)
 
     async def build(self, key: str, owner: Owner, decided: Decision) -> float | None:
         """Perform what a decision applies and creates.
@@ -157,58 +130,50 @@ class Applier:
                 if apply.uid is None:
                     return min(waits)
         if decided.creates and owner.raw.get("status"):
-            await check_owner(self._client, self._resource, owner.raw)
+            await check_owner(self.client, self.resource, owner.raw)
         await _side_by_side([partial(self._create, key, owner, each) for each in decided.creates])
         return min(waits, default=None)
 
     async def delete(self, key: str, owner: Owner, objects: Iterable[JsonObject], *, foreground: bool = False) -> None:
-        """Delete objects as they were observed; in the foreground they stay until all that they own is gone.
-
-        Raises:
-            KubeError: The server refused, or could not be asked.
-        """
+        """Delete objects as they were observed; in the foreground they stay until all that they own is gone."""
         # Services are named before their pods, and have to be gone before those: by these it is known that they go.
         for _, same in groupby(objects, lambda obj: str(obj["kind"])):
             await _side_by_side([partial(self._delete, key, owner, obj, foreground) for obj in same])
 
     async def delete_expired(self, key: str, owner: Owner) -> bool:
-        """Delete a job that has outlived its time to live, unless it is another one or has changed.
-
-        Returns:
-            Whether it was there.
-        """
+        """Delete a job whose time to live is over, unless it is another one or has changed; tells if it was there."""
         name, namespace = owner.metadata.name, owner.metadata.namespace
         precondition = {"uid": owner.metadata.uid, "resource_version": owner.raw["metadata"]["resourceVersion"]}
         try:
-            await self._client.delete(self._resource, namespace, name, **precondition)
+            await self.client.delete(self.resource, namespace, name, **precondition)
             is_deleted = True
         except NotFound:
             is_deleted = False
         log.debug("deleted, its time to live has passed" if is_deleted else "to be deleted, but gone already")
-        self._expectations.expect_deletion(key, owner.raw, self._jobs)
+        self.expectations.expect_deletion(key, owner.raw, self.jobs)
         return is_deleted
 
     async def _apply(self, key: str, owner: Owner, apply: Apply) -> float | None:
         raw, obj = owner.raw, apply.object
         what = f'{obj["kind"]} "{obj["metadata"]["name"]}"'
         uid, target = raw["metadata"]["uid"], f"{obj['apiVersion']} {what}"
-        resource, store = self._stores[obj["apiVersion"], obj["kind"]]
+        resource, store = self.stores[obj["apiVersion"], obj["kind"]]
         if not apply.certain and self._is_applied(apply, uid, target):
             return None
-        delay = self._write_backoff.delay(uid, target, obj)
+        delay = self.write_backoff.delay(uid, target, obj)
         if delay is not None:
             if delay.first:
-                conflict = await find_field_conflict(self._client, resource, obj)
-                self._problem_reporter.report_conflict(raw, what, conflict)
+                conflict = await find_field_conflict(self.client, resource, obj)
+                self.problem_reporter.report_conflict(raw, what, conflict)
             return delay.seconds
-        written_before = self._write_backoff.wrote_recently(uid, target, obj)
+        written_before = self.write_backoff.wrote_recently(uid, target, obj)
         inherited = parse_resource_version(raw["metadata"]["resourceVersion"]) <= self._inherited
         is_again = key in self._unanswered or written_before or inherited or bool(raw.get("status"))
         if apply.uid is None and is_again and not isinstance(store, WrittenStore):
-            await check_owner(self._client, self._resource, raw)
+            await check_owner(self.client, self.resource, raw)
         self._unanswered.add(key)
         try:
-            written = await _write(self._client, resource, obj, uid=apply.uid, create=apply.create)
+            written = await _write(self.client, resource, obj, uid=apply.uid, create=apply.create)
         except (AlreadyExists, Conflict) as taken:
             if apply.uid is not None:
                 raise
@@ -225,23 +190,23 @@ class Applier:
                 raise
             log.warning("refused as a whole, changed in part", object=what, refusal=str(error))
             patch = {**apply.at_least, "metadata": {"uid": apply.uid}}
-            written = await self._client.patch(
+            written = await self.client.patch(
                 resource, obj["metadata"]["namespace"], obj["metadata"]["name"], patch, field_manager=FIELD_MANAGER
             )
         self._unanswered.discard(key)
         self._log.debug("applied", kind=obj["kind"], object=obj["metadata"]["name"])
-        content = self._write_backoff.record_write(uid, target, obj)
+        content = self.write_backoff.record_write(uid, target, obj)
         foreseen = apply.uid is None and self._is_as_applied(apply, written, content)
-        self._expectations.expect_write(key, written, store, foreseen=foreseen)
+        self.expectations.expect_write(key, written, store, foreseen=foreseen)
         if not apply.certain and apply.uid is not None:
             self._applied[apply.uid] = content
         return None
 
     async def _create(self, key: str, owner: Owner, create: Create) -> None:
         obj = create.make()
-        resource, store = self._stores[obj["apiVersion"], obj["kind"]]
+        resource, store = self.stores[obj["apiVersion"], obj["kind"]]
         try:
-            written = await self._client.create(resource, obj, field_manager=FIELD_MANAGER)
+            written = await self.client.create(resource, obj, field_manager=FIELD_MANAGER)
         except ApiError as error:
             refusal: ApiError | NameTaken = error
             if isinstance(error, AlreadyExists):
@@ -254,13 +219,13 @@ class Applier:
             raise refusal from error
         log.debug("created", kind=create.kind, object=create.name)
         self._event(owner, f"SuccessfulCreate{create.kind}", f"Created {_word(create.kind)}: {create.name}")
-        self._expectations.expect_write(key, written, store)
+        self.expectations.expect_write(key, written, store)
 
     async def _delete(self, key: str, owner: Owner, obj: JsonObject, foreground: bool) -> None:
         kind, metadata = obj["kind"], obj["metadata"]
-        resource, store = self._stores[obj["apiVersion"], kind]
+        resource, store = self.stores[obj["apiVersion"], kind]
         try:
-            await self._client.delete(
+            await self.client.delete(
                 resource, metadata["namespace"], metadata["name"], uid=metadata["uid"], foreground=foreground
             )
             log.debug("deleted", kind=kind, object=metadata["name"])
@@ -274,7 +239,7 @@ class Applier:
             self._event(owner, f"FailedDelete{kind}", f"Error deleting: {error.message}", warning=True)
             raise
         if not foreground:
-            self._expectations.expect_deletion(key, obj, store)
+            self.expectations.expect_deletion(key, obj, store)
 
     async def _find_hidden(self, key: str, owner: Owner, obj: JsonObject, conflict: ApiError) -> str:
         """Look at what has the name of an object that was to be created, because no cache shows it.
@@ -286,10 +251,10 @@ class Applier:
             ApiError: `conflict`; it is gone meanwhile, or the cache is going to show it, and the key waits for that.
             NameTaken: It is somebody else's.
         """
-        metadata, own_kind = obj["metadata"], self._resource
-        resource, store = self._stores[obj["apiVersion"], obj["kind"]]
+        metadata, own_kind = obj["metadata"], self.resource
+        resource, store = self.stores[obj["apiVersion"], obj["kind"]]
         try:
-            live = await self._client.get(resource, metadata["namespace"], metadata["name"], metadata_only=True)
+            live = await self.client.get(resource, metadata["namespace"], metadata["name"], metadata_only=True)
         except NotFound:
             raise conflict from None
         own = is_controlled_by(live, owner)
@@ -297,13 +262,13 @@ class Applier:
             raise NameTaken(name_taken(obj["kind"], metadata["name"], own_kind.kind)) from conflict
         seen = {**obj, "metadata": live["metadata"]}
         if own and isinstance(store, WrittenStore):
-            self._expectations.expect_write(key, seen, store)
+            self.expectations.expect_write(key, seen, store)
             return str(live["metadata"]["uid"])
         is_current = store.reached(object_key(obj)) >= parse_resource_version(live["metadata"]["resourceVersion"])
         if own and is_current and object_key(obj) not in store:
             return str(live["metadata"]["uid"])
         log.debug("to be created, but there already", kind=obj["kind"], object=metadata["name"], own=own)
-        self._expectations.expect_write(key, seen, store)
+        self.expectations.expect_write(key, seen, store)
         raise conflict
 
     def _is_as_applied(self, apply: Apply, created: JsonObject, content: int) -> bool:
@@ -321,23 +286,19 @@ class Applier:
         """Tell whether an object is what the server made of the last apply, which had the same content."""
         if apply.uid is None:
             return False
-        if self._write_backoff.wrote_recently(owner, target, apply.object):
+        if self.write_backoff.wrote_recently(owner, target, apply.object):
             self._applied[apply.uid] = digest(apply.object)
         return self._applied.get(apply.uid) == digest(apply.object)
 
     def _event(self, owner: Owner, reason: str, note: str, *, warning: bool = False) -> None:
-        if warning or not self._is_quiet:
-            self._recorder.event(
+        if warning or not self.is_quiet:
+            self.recorder.event(
                 owner.raw, type="Warning" if warning else "Normal", reason=reason, action=EVENT_ACTION, note=note
             )
 
 
 async def _side_by_side(requests: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
-    """Perform requests, a few at first and twice as many each time that all went well.
-
-    Raises:
-        NameTaken, KubeError: That of a request which says most.
-    """
+    """Perform requests, a few at first and twice as many each time; of what fails, raise what says most."""
     batch, start = FIRST_BATCH, 0
     while start < len(requests):
         part = requests[start : start + batch]
@@ -370,11 +331,7 @@ def _word(kind: str) -> str:
 
 
 async def check_owner(client: KubeClient, resource: Resource, raw: JsonObject) -> None:
-    """Read an owner itself, and refuse to go on if the cache is behind: its event will bring the key back.
-
-    Raises:
-        Conflict: The server has it in another state, or not any more.
-    """
+    """Read an owner itself; raise a `Conflict` if the cache is behind: its event will bring the key back."""
     metadata = raw["metadata"]
     try:
         live = await client.get(resource, metadata["namespace"], metadata["name"])

@@ -101,14 +101,10 @@ class Controller:
 
     Args:
         name: Unique in the process; a label of metrics and logs.
-        reconcile: Called with a key; never twice at the same time for one key.
         queue: Where keys come from; belongs to this controller.
         workers: How many keys are reconciled at the same time; a function is asked each time.
         on_start: Called before the first reconcile: from now on this process leads.
         unobserved: Names the keys that should have been reconciled again after a write of theirs.
-        timeout: Seconds that one reconcile may take.
-        clock: The time; by default that of the machine.
-        tracer: Records reconciles as spans.
     """
 
     def __init__(
@@ -287,11 +283,7 @@ class Controller:
 
 
 def require_unique_names(controllers: Iterable[Controller]) -> None:
-    """Refuse two controllers of one process under one name: nobody could tell their metrics and logs apart (K-1).
-
-    Raises:
-        ValueError: Two have the same name.
-    """
+    """Refuse two controllers of one process under one name: nobody could tell their metrics and logs apart (K-1)."""
     seen: set[str] = set()
     for controller in controllers:
         if controller.name in seen:

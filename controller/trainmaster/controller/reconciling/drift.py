@@ -69,7 +69,6 @@ def drift(desired: JsonObject, observed: JsonObject, *, owned_fields: JsonObject
 
     Args:
         desired: The complete object that would be applied.
-        observed: The object from the cache.
         owned_fields: What our field manager owns according to the object's managedFields (FieldsV1); None if it has
             never applied the object.
     """
@@ -261,9 +260,13 @@ def _element(item: Any, keys: tuple[str, ...] | None) -> str:
 def strip_managed_fields(obj: JsonObject) -> JsonObject:
     """Strip an object that we apply of its managedFields; our own entry stays, as text (`owned_fields`)."""
     metadata = obj["metadata"]
-    entry = _our_entry_of(metadata.pop("managedFields", None))
-    if entry is not None:
-        metadata[OWNED_FIELDS] = entry
+    entry = _applied_by(FIELD_MANAGER, obj)
+    metadata.pop("managedFields", None)
+    try:
+        if entry is not None:
+            metadata[OWNED_FIELDS] = orjson.dumps(entry).decode()
+    except orjson.JSONEncodeError:
+        return obj  # nested more deeply than anybody reads
     return obj
 
 
@@ -273,36 +276,20 @@ def owned_fields(obj: JsonObject) -> JsonObject | None:
     if text is None:
         return None
     # What cannot be read is as before a first apply: the next one brings order.
-    return owned_fields_of({"metadata": {"managedFields": [_decoded(text)]}}, FIELD_MANAGER)
-
-
-def _decoded(text: str) -> Any:
-    try:
-        return load_json(text)
-    except JsonError:
-        return None
-
-
-def _our_entry_of(fields: Any) -> str | None:
-    for entry in managed_entries({"metadata": {"managedFields": fields}}):
-        if _is_of(entry, FIELD_MANAGER):
-            try:
-                return orjson.dumps(entry).decode()
-            except orjson.JSONEncodeError:
-                return None  # nested more deeply than anybody reads
-    return None
+    return owned_fields_of({"metadata": {"managedFields": [_json_of(text)]}}, FIELD_MANAGER)
 
 
 def owned_fields_of(obj: JsonObject, manager: str) -> JsonObject | None:
     """Extract what a manager owns by apply, apart from the status; None if it never applied the object."""
+    entry = _applied_by(manager, obj)
+    return None if entry is None else as_object(entry.get("fieldsV1"))
+
+
+def _applied_by(manager: str, obj: JsonObject) -> JsonObject | None:
     for entry in managed_entries(obj):
-        if _is_of(entry, manager):
-            return as_object(entry.get("fieldsV1"))
+        if entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource"):
+            return entry
     return None
-
-
-def _is_of(entry: JsonObject, manager: str) -> bool:
-    return entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource")
 
 
 def managed_entries(obj: JsonObject) -> Iterator[JsonObject]:
@@ -313,8 +300,12 @@ def managed_entries(obj: JsonObject) -> Iterator[JsonObject]:
 
 def parse_element(element: str) -> Any:
     """Read the JSON in a path element that names an item of a list; None if there is none in it."""
+    return _json_of(element[2:])
+
+
+def _json_of(text: str) -> Any:
     try:
-        return load_json(element[2:])
+        return load_json(text)
     except JsonError:
         return None
 

@@ -22,7 +22,6 @@ from typing import Final, TypeAlias
 
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
-from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY, WorkQueue
 from trainmaster.controller.reconciling.drift import strip_managed_fields
 from trainmaster.controller.reconciling.expectations import Echoes
@@ -45,7 +44,6 @@ _METADATA_IDENTITY: Final = frozenset(
     {"name", "namespace", "uid", "resourceVersion", "ownerReferences", "creationTimestamp", "deletionTimestamp"}
 )
 
-_PLUGIN_INDEX: Final = "plugins/"
 _WANTED: Final = ("uid", "generation", "deletionTimestamp")
 
 
@@ -88,16 +86,6 @@ def strip_to_identity(obj: JsonObject, *, metadata: Collection[str] = ()) -> Jso
     for field in obj["metadata"].keys() - _METADATA_IDENTITY - set(metadata):
         del obj["metadata"][field]
     return obj
-
-
-def plugin_index(name: str) -> str:
-    """Return how a store calls an index that a plugin declared, apart from our own."""
-    return f"{_PLUGIN_INDEX}{name}"
-
-
-def plugin_indexes(store: StoreReader) -> list[str]:
-    """Return the indexes of a store that plugins declared."""
-    return [name.removeprefix(_PLUGIN_INDEX) for name in store.index_names() if name.startswith(_PLUGIN_INDEX)]
 
 
 class ConcernedKeys:

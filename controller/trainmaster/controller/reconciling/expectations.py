@@ -27,9 +27,8 @@ Nothing is lost when any of this is forgotten: it only ever delays, or saves wor
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -50,13 +49,11 @@ UNOBSERVED_AFTER: Final = 30.0
 KNOWN_FOR: Final = 300.0
 """Seconds after which what was written of a kind that nobody reads may have been deleted meanwhile."""
 
-_IsFulfilled: TypeAlias = Callable[[], bool]
-
 
 class _Expectation(NamedTuple):
     """A write that the caches have to show."""
 
-    is_fulfilled: _IsFulfilled
+    is_fulfilled: Callable[[], bool]
     at: float
     owner: str | None
     """The UID of the object that was reconciled, if it is the object that was written."""
@@ -68,17 +65,7 @@ class _Expectation(NamedTuple):
 class WrittenStore(StoreReader):
     """A store that shows what was written here, because nobody reads that from the server."""
 
-    @abstractmethod
-    def remember(self, key: str, written: JsonObject, now: float) -> None:
-        """Remember an object that is there, for the reconcile of `key`."""
-
-    @abstractmethod
-    def forget(self, before: float) -> list[str]:
-        """Forget what was remembered before a moment; returns whose it was."""
-
-    @abstractmethod
-    def delete(self, key: str) -> object:
-        """Take note that an object was deleted here."""
+    written: UnreadStore
 
 
 class UnreadStore(Store, WrittenStore):
@@ -86,6 +73,7 @@ class UnreadStore(Store, WrittenStore):
 
     def __init__(self) -> None:
         super().__init__()
+        self.written = self
         self._remembered: dict[str, tuple[str, float]] = {}
 
     def remember(self, key: str, written: JsonObject, now: float) -> None:
@@ -109,7 +97,7 @@ class Expectations:
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._pending: dict[str, dict[str, _Expectation]] = {}
-        self._written: set[WrittenStore] = set()
+        self._written: set[UnreadStore] = set()
 
     def __len__(self) -> int:
         """Count the keys that wait."""
@@ -121,16 +109,13 @@ class Expectations:
         """Expect a cache to show an object that the reconcile of `key` wrote.
 
         Args:
-            key: The key whose reconcile wrote.
-            written: The object as the server returned it.
-            store: The cache of its kind.
             own: Whether it is the object of the key itself, not one that belongs to it.
             foreseen: Whether the reconcile knows all that is in it: the server took the write only because there was
                 nothing, or the version that was read.
         """
         if isinstance(store, WrittenStore):
-            store.remember(key, written, self._clock.monotonic())
-            self._written.add(store)
+            store.written.remember(key, written, self._clock.monotonic())
+            self._written.add(store.written)
             return
         metadata = written["metadata"]
         version = parse_resource_version(metadata.get("resourceVersion"))
@@ -143,7 +128,7 @@ class Expectations:
         """Expect a cache to show that `obj`, as it was observed, is deleted: the reconcile of `key` did that."""
         name, uid = object_key(obj), obj["metadata"]["uid"]
         if isinstance(store, WrittenStore):
-            store.delete(name)
+            store.written.delete(name)
             return
 
         def is_gone() -> bool:
@@ -155,12 +140,7 @@ class Expectations:
         self._expect(key, obj, name, is_gone)
 
     def satisfied(self, key: str, uid: str | None = None) -> bool:
-        """Tell whether the caches show all writes of this key; forgets those that they show.
-
-        Args:
-            key: The key that is to be reconciled.
-            uid: The UID of its object now, if there is one.
-        """
+        """Tell whether the caches show all writes of a key, whose object has that UID now; forgets what they show."""
         pending = self._pending.get(key)
         if not pending:
             return True
@@ -215,7 +195,7 @@ class Expectations:
         key: str,
         obj: JsonObject,
         name: str,
-        is_fulfilled: _IsFulfilled,
+        is_fulfilled: Callable[[], bool],
         *,
         owner: str | None = None,
         foreseen: Version | None = None,
@@ -226,12 +206,7 @@ class Expectations:
 
 
 class Echoes:
-    """Stands between events and the queue of a reconciler.
-
-    Args:
-        queue: Where its keys wait.
-        expectations: What its writes are expected to look like in the caches.
-    """
+    """Stands between events and the queue of a reconciler."""
 
     def __init__(self, queue: WorkQueue, expectations: Expectations) -> None:
         self._queue = queue
@@ -255,10 +230,8 @@ class Echoes:
         """Have a key reconciled because of an event, unless that is an echo.
 
         Args:
-            key: The key.
             version: The state that an object has come to; None: it is no event that could be an echo.
             anew: Whether the reconcile is to take nothing for known, because of something that it does not look at.
-            priority: That of the key.
             delay: Seconds that this may wait, for what comes in between to be reconciled together with it.
         """
         held = self._held.get(key)
@@ -269,11 +242,7 @@ class Echoes:
             self._add(key, anew=anew, priority=priority, delay=delay)
 
     def begin(self, key: str) -> bool:
-        """Say that the reconcile of a key begins, which sees all that came until now.
-
-        Returns:
-            Whether it is to take nothing for known.
-        """
+        """Say that the reconcile of a key begins, seeing all until now; returns if it takes nothing as known."""
         self._echoing.discard(key)
         self._held[key] = {}
         anew = key in self._asked_anew

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Final
 
 import orjson
 
-from trainmaster.controller.kube.cache.store import StoreReader, object_key
+from trainmaster.controller.kube.cache.store import Store, StoreReader, object_key
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value, plugin_index, plugin_indexes
+from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value
 from trainmaster.controller.reconciling.writes import GroupVersionKind
+from trainmaster.controller.resources import plugin_index, plugin_indexes
 from trainmaster.runtime.api import ObjectUnreadable, TrainJob
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject, copy_json
 from trainmaster.runtime.listers import NoSuchIndex
 from trainmaster.runtime.ownership import is_controlled_by
+
+_NOTHING: Final = Store()
+"""The cache of a kind that nobody declared."""
+
+_NOTHING.set_served(False)
 
 
 class StoreListers:
@@ -26,7 +34,6 @@ class StoreListers:
             `OWNER_INDEX`.
         more: Objects that no cache holds (any more, or yet), by API version, kind and key.
         shared: Objects that are handed out as they are, by the same.
-        workloads: The kinds of workloads.
     """
 
     def __init__(
@@ -53,8 +60,7 @@ class StoreListers:
             return shared
         if (api_version, kind, key) in self._more:
             return copy_json(self._more[api_version, kind, key])
-        _, store = self._stores.get((api_version, kind), (None, None))
-        obj = None if store is None else store.get(key)
+        obj = self._store(api_version, kind).get(key)
         return None if obj is None else readable(obj)
 
     def body(self, api_version: str, kind: str, namespace: str | None, name: str) -> bytes | None:
@@ -62,16 +68,11 @@ class StoreListers:
         key = _key(namespace, name)
         if (obj := self._more.get((api_version, kind, key))) is not None:
             return orjson.dumps(obj)
-        _, store = self._stores.get((api_version, kind), (None, None))
-        return None if store is None else store.body(key)
+        return self._store(api_version, kind).body(key)
 
     def size(self, api_version: str, kind: str, namespace: str | None, name: str) -> int:
         """Return how many bytes one object has, without decoding it; 0 when no cache holds it."""
-        key = _key(namespace, name)
-        if (api_version, kind, key) in self._more:
-            return len(orjson.dumps(self._more[api_version, kind, key]))
-        _, store = self._stores.get((api_version, kind), (None, None))
-        return 0 if store is None else store.size(key)
+        return self._store(api_version, kind).size(_key(namespace, name))
 
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
         """Return all cached objects of a kind; each is decoded when its turn comes.
@@ -79,9 +80,8 @@ class StoreListers:
         Raises:
             ObjectUnreadable: When the turn comes of one of which only the metadata could be read.
         """
-        _, store = self._stores.get((api_version, kind), (None, None))
-        cached = () if store is None else map(readable, store.each(namespace))
-        return self._with_more(api_version, kind, cached, namespace) if self._more else cached
+        cached = map(readable, self._store(api_version, kind).each(namespace))
+        return self._with_more(api_version, kind, cached, namespace)
 
     def by_index(self, api_version: str, kind: str, index: str, value: str) -> Iterable[JsonObject]:
         """Return the cached objects that an index of a plugin has under a value; each is decoded when its turn comes.
@@ -90,8 +90,8 @@ class StoreListers:
             NoSuchIndex: Nobody declared it.
             ObjectUnreadable: When the turn comes of one of which only the metadata could be read.
         """
-        _, store = self._stores.get((api_version, kind), (None, None))
-        if store is None:
+        store = self._store(api_version, kind)
+        if store is _NOTHING:
             return ()
         if plugin_index(index) not in store.index_names():
             raise NoSuchIndex(kind, index, plugin_indexes(store))
@@ -99,8 +99,7 @@ class StoreListers:
 
     def is_served(self, api_version: str, kind: str) -> bool:
         """Tell whether the server serves a kind that somebody declared."""
-        _, store = self._stores.get((api_version, kind), (None, None))
-        return store is not None and store.is_served
+        return self._store(api_version, kind).is_served
 
     def workloads(self, job: TrainJob) -> Iterable[JsonObject]:
         """Return the workloads that a TrainJob controls, of its namespace; each is decoded when its turn comes.
@@ -116,7 +115,7 @@ class StoreListers:
             _, store = self._stores[api_version, kind]
             namespace = job.metadata.namespace
             cached = map(readable, store.by_index(OWNER_INDEX, owner_value(namespace, job.metadata.uid)))
-            found = self._with_more(api_version, kind, cached, namespace) if self._more else cached
+            found = self._with_more(api_version, kind, cached, namespace)
             yield from (obj for obj in found if is_controlled_by(obj, job))
 
     def workload_size(self, job: TrainJob) -> int:
@@ -125,17 +124,23 @@ class StoreListers:
         owner = owner_value(job.metadata.namespace, job.metadata.uid)
         return sum(store.size(key) for store in stores for key in store.index_keys(OWNER_INDEX, owner))
 
+    def _store(self, api_version: str, kind: str) -> StoreReader:
+        found = self._stores.get((api_version, kind))
+        return _NOTHING if found is None else found[1]
+
     def _with_more(
         self, api_version: str, kind: str, cached: Iterable[JsonObject], namespace: str | None
-    ) -> Iterator[JsonObject]:
+    ) -> Iterable[JsonObject]:
+        if not self._more:
+            return cached
         more = {key: obj for (*gvk, key), obj in self._more.items() if gvk == [api_version, kind]}
-        yield from (obj for obj in cached if object_key(obj) not in more)
-        yield from (copy_json(obj) for obj in more.values() if namespace in (None, obj["metadata"].get("namespace")))
+        there = [copy_json(obj) for obj in more.values() if namespace in (None, obj["metadata"].get("namespace"))]
+        return chain((obj for obj in cached if object_key(obj) not in more), there)
 
     def resource(self, api_version: str, kind: str) -> Resource | None:
         """Return the resource of a kind that is cached."""
-        resource, _ = self._stores.get((api_version, kind), (None, None))
-        return resource
+        found = self._stores.get((api_version, kind))
+        return None if found is None else found[0]
 
     def with_objects(self, objects: Iterable[JsonObject]) -> StoreListers:
         """Return the same listers with more objects, which no cache holds (any more, or yet)."""

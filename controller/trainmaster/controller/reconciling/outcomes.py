@@ -76,13 +76,7 @@ DONE = Done()
 
 
 def next_outcome(dues: Iterable[float | None], *, failure: ApiError | None, problem: Problem | None) -> Outcome:
-    """Return what a reconcile ends in that has written what it could.
-
-    Args:
-        dues: Seconds until something is due although nothing changes; None: nothing of that kind ever is.
-        failure: The refusal of a write.
-        problem: What stands in the way of the job.
-    """
+    """Return what a reconcile ends in that has written what it could; `dues` are the seconds until something is due."""
     due = min((each for each in dues if each is not None), default=None)
     if failure is not None:
         if isinstance(failure, Forbidden) and failure.told:

@@ -90,13 +90,7 @@ class _Report:
 
 
 class ProblemReporter:
-    """Reports problems as events and log lines; remembers, by key, what it reported last.
-
-    Args:
-        recorder: Where events go.
-        clock: The time.
-        kind: The kind of the objects whose problems they are.
-    """
+    """Reports problems as events and log lines; remembers, by key, what it reported last."""
 
     def __init__(self, recorder: Recorder, clock: Clock, *, kind: str) -> None:
         self._recorder = recorder

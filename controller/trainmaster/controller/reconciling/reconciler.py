@@ -93,11 +93,12 @@ class Decider(Protocol[Job, Observed, Decided]):
     def on_written(self, key: str, decided: Decided, status: JsonObject | None) -> None:
         """Take note that all is written that comes before deletions; `status` is None if that still has to wait."""
 
-    def keep_plan(self, key: str, observed: Observed, decided: Decided) -> bool:
-        """Keep a plan that nothing is in the way of; return whether events of what was written need no reconcile."""
-
     def on_expired(self, raw: JsonObject) -> JobEvent:
         """Take note that a job was deleted at the end of its time to live; return the event of that."""
+
+    def keep_plan(self, key: str, observed: Observed, decided: Decided) -> bool:  # noqa: ARG002 - none is kept
+        """Keep a plan that nothing is in the way of; return whether events of what was written need no reconcile."""
+        return False
 
     def forget_plan(self, key: str) -> None:
         """Decide anew: something has changed at which `observe` does not look."""
@@ -121,14 +122,7 @@ class Reconciler(Generic[Job, Observed, Decided]):
     """Reconciles the jobs of one kind.
 
     Args:
-        decider: What is observed and decided of them.
-        client: Performs the writes, and reads what the caches lack.
-        resource: The kind.
-        jobs: The cache of them.
         stores: The caches of all that is written for them, by API version and kind, each with its resource.
-        queue: Where their keys wait.
-        recorder: Where events go.
-        clock: The time.
         only_counters: Tells of two statuses whether they differ in nothing but counters.
         is_quiet: Whether of single objects only what fails is told as an event.
     """
@@ -176,7 +170,7 @@ class Reconciler(Generic[Job, Observed, Decided]):
         self._status_writer = StatusWriter(
             client=client,
             resource=resource,
-            store=jobs,
+            jobs=jobs,
             only_counters=only_counters,
             expectations=self._expectations,
             write_backoff=write_backoff,

@@ -13,8 +13,8 @@ from typing import Final
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome
 from trainmaster.controller.resources import RUNTIMES
 from trainmaster.runtime.api.constants import LEGACY_FINALIZER

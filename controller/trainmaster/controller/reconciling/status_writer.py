@@ -13,7 +13,8 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final, final
 
 import structlog
 
@@ -36,46 +37,29 @@ _STATUS: Final = "the status"
 _TIMES: Final = frozenset({"lastTransitionTime", "lastUpdateTime"})
 
 
+@final
+@dataclass(slots=True, kw_only=True, eq=False)
 class StatusWriter:
-    """Writes the statuses of one kind.
+    """Writes the statuses of the jobs of one kind, which `resource` names."""
 
-    Args:
-        client: Performs the requests.
-        resource: The kind.
-        store: Its cache.
-        only_counters: Tells of two statuses whether they differ in nothing but counters.
-        expectations: Hold the key up until the cache shows its writes.
-        write_backoff: Counts the writes of each status.
-        problem_reporter: Reports that somebody keeps undoing them.
-        clock: The time.
-    """
+    client: KubeClient
+    resource: Resource
+    jobs: Store
+    only_counters: Callable[[JsonObject, JsonObject], bool]
+    """Tells of two statuses whether they differ in nothing but counters."""
 
-    def __init__(
-        self,
-        *,
-        client: KubeClient,
-        resource: Resource,
-        store: Store,
-        only_counters: Callable[[JsonObject, JsonObject], bool],
-        expectations: Expectations,
-        write_backoff: WriteBackoff,
-        problem_reporter: ProblemReporter,
-        clock: Clock,
-    ) -> None:
-        self._client = client
-        self._resource = resource
-        self._store = store
-        self._only_counters = only_counters
-        self._expectations = expectations
-        self._write_backoff = write_backoff
-        self._problem_reporter = problem_reporter
-        self._clock = clock
-        self._log = log.bind()  # each call of one that is not bound binds it
-        self._unknown: set[str] = set()
-        """Fields that the server dropped: the installed definition, the original's for instance, does not have them."""
+    expectations: Expectations
+    write_backoff: WriteBackoff
+    problem_reporter: ProblemReporter
+    clock: Clock
+    _log: Any = field(default_factory=log.bind)
+    """Bound once: each call of one that is not bound binds it."""
 
-        self._due: dict[str, float] = {}
-        """When counters that are not written yet have to be, by key."""
+    _unknown: set[str] = field(default_factory=set)
+    """Fields that the server dropped: the installed definition, the original's for instance, does not have them."""
+
+    _due: dict[str, float] = field(default_factory=dict)
+    """When counters that are not written yet have to be, by key."""
 
     async def write(self, key: str, raw: JsonObject, new: JsonObject) -> float | None:
         """Bring the status of the object `raw` to `new`; if that has to wait, return the seconds until it is due."""
@@ -86,22 +70,22 @@ class StatusWriter:
         if patch is None:
             self._due.pop(key, None)
             return None
-        if self._only_counters(old, new) and (delay_of_counters := self.seconds_to_counters(key)):
+        if self.only_counters(old, new) and (delay_of_counters := self.seconds_to_counters(key)):
             return delay_of_counters
         content = without_times(new)
         metadata = raw["metadata"]
-        delay = self._write_backoff.delay(metadata["uid"], _STATUS, content)
+        delay = self.write_backoff.delay(metadata["uid"], _STATUS, content)
         if delay is not None:
             if delay.first:
                 wanted = {"metadata": {name: metadata[name] for name in ("namespace", "name")}, "status": content}
                 ours: JsonObject = {"f:status": {f"f:{field}": {} for field in content}}
-                conflict = await find_field_conflict(self._client, self._resource, wanted, owned_fields=ours)
-                self._problem_reporter.report_conflict(raw, _STATUS, conflict)
+                conflict = await find_field_conflict(self.client, self.resource, wanted, owned_fields=ours)
+                self.problem_reporter.report_conflict(raw, _STATUS, conflict)
             return delay.seconds
         patch["metadata"] = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         try:
-            status, version = await self._client.patch_status(
-                self._resource, metadata["namespace"], metadata["name"], patch, field_manager=FIELD_MANAGER
+            status, version = await self.client.patch_status(
+                self.resource, metadata["namespace"], metadata["name"], patch, field_manager=FIELD_MANAGER
             )
         except NotFound:
             return None
@@ -112,13 +96,13 @@ class StatusWriter:
         holding = [c["type"] for c in new.get("conditions") or [] if c.get("status") == "True"]
         self._log.debug("status changed", conditions=holding)
         written = {**raw, "metadata": {**metadata, "resourceVersion": version}}
-        self._expectations.expect_write(key, written, self._store, own=True, foreseen=status == new)
-        self._write_backoff.record_write(metadata["uid"], _STATUS, content)
+        self.expectations.expect_write(key, written, self.jobs, own=True, foreseen=status == new)
+        self.write_backoff.record_write(metadata["uid"], _STATUS, content)
         return None
 
     def seconds_to_counters(self, key: str) -> float:
         """Take it that counters of a key are to be written; return the seconds until they may be."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         return max(self._due.setdefault(key, now + COUNTERS_INTERVAL) - now, 0.0)
 
     def forget(self, key: str) -> None:

@@ -89,13 +89,7 @@ class WriteBackoff:
         return len(self._written)
 
     def delay(self, trainjob: str, what: str, desired: Any) -> WriteDelay | None:
-        """Tell whether writing `desired` has to wait, and for how long.
-
-        Args:
-            trainjob: The UID of the TrainJob.
-            what: Which of its objects: API version, kind and name.
-            desired: All that would be written.
-        """
+        """Tell for how long `desired` has to wait; the TrainJob is given by its UID, the object by kind and name."""
         writes = self._written.get((trainjob, what))
         now = self._clock.monotonic()
         if writes is None or _is_over(writes, now):
@@ -152,11 +146,7 @@ async def find_field_conflict(
 ) -> FieldConflict:
     """Read what the others made of an object, since the caches do not keep who set what.
 
-    Args:
-        client: Reads it.
-        resource: Its kind.
-        desired: What we would write.
-        owned_fields: What of it we own (FieldsV1); by default what we have applied.
+    What of it we own (FieldsV1) is by default what we have applied.
     """
     metadata = desired["metadata"]
     try:

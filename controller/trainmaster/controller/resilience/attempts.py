@@ -7,29 +7,34 @@ tell is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final
 
 from trainmaster.controller.container_failures import (
     ENDED_BY_OTHERS,
-    JOBSET_LABEL,
     JOBSET_UID_LABEL,
     ContainerFailure,
     container_failures,
     disruption_of,
+    is_launcher,
     restart_attempt,
 )
-from trainmaster.controller.explain.pods import has_ended
+from trainmaster.controller.explain.pods import has_ended, has_succeeded
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.resilience.goodput import PodTimes, note_pod
-from trainmaster.runtime.api.constants import RESILIENCE_LABEL
+from trainmaster.runtime.jobs.constants import REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.resilience import job_of_pod
 
 _MOST_ATTEMPTS: Final = 4
 """That are kept of a job: attempts are written down as they end."""
+
+PATIENCE: Final = 3.0
+"""Seconds for which pods may take to tell of an attempt that has ended."""
 
 _DELETED: Final = "it was deleted while it ran"
 
@@ -123,7 +128,7 @@ class AttemptObserver:
     def on_pod_event(self, change: Delta) -> None:
         """Handle an event of a pod."""
         pod = change.new or change.old
-        key = next(job_of(pod), None) if pod is not None else None
+        key = next(job_of_pod(pod), None) if pod is not None else None
         if pod is None or key is None or not attempt_of(pod)[0]:
             return
         if change.is_deletion and key not in self._trainjobs:
@@ -151,13 +156,6 @@ class AttemptObserver:
         self._facts.pop(key, None)
 
 
-def job_of(pod: JsonObject) -> Iterator[str]:
-    """Yield the key of the job of a pod, if that has a resilience policy."""
-    labels = pod["metadata"].get("labels") or {}
-    if RESILIENCE_LABEL in labels and JOBSET_LABEL in labels:
-        yield f"{pod['metadata']['namespace']}/{labels[JOBSET_LABEL]}"
-
-
 def attempt_of(pod: JsonObject) -> tuple[str, int]:
     """Return the UID of the JobSet of a pod, empty if it has none, and the number of its attempt."""
     return (pod["metadata"].get("labels") or {}).get(JOBSET_UID_LABEL) or "", restart_attempt(pod)
@@ -173,3 +171,44 @@ def _takes_place_of(name: str, pod: JsonObject) -> bool:
     """Tell whether a pod was made in the place of another one: but for the end, which is random, it has its name."""
     own = pod["metadata"]["name"]
     return bool(own != name and own.rpartition("-")[0] == name.rpartition("-")[0])
+
+
+def facts_of_group(pods: Sequence[JsonObject], missing: Sequence[str], now: datetime) -> tuple[AttemptFacts, float]:
+    """Return what the pods of a job of `kubeflow.org/v1` tell of the end of their attempt; `missing` ones are gone.
+
+    Returns:
+        That, and for how many seconds other pods may have more to tell; 0: they have not.
+    """
+    facts = AttemptFacts()
+    for pod in sorted(pods, key=is_launcher):
+        if is_launcher(pod) and facts.pod:
+            continue  # its ranks run on the workers
+        failures = (replace(each, replicated_job=_title(pod)) for each in container_failures(pod))
+        facts.note(pod, failures, deleted_at=time_text(now) if was_deleted(pod) else "")
+    by_launcher = any(is_launcher(pod) and pod["metadata"]["name"] == facts.pod for pod in pods)
+    if not (facts.is_open or (facts.disruption is None and by_launcher)):
+        return facts, 0.0
+    if missing:
+        facts.disruption = Disruption(missing[0], "", time_text(now), "it is gone", is_certain=False)
+        return facts, 0.0
+    return facts, _seconds_to_wait(facts.failure, now) if facts.failure is not None else 0.0
+
+
+def was_deleted(pod: JsonObject) -> bool:
+    """Tell whether a pod is deleted that has not ended well."""
+    return bool(pod["metadata"].get("deletionTimestamp")) and not has_succeeded(pod)
+
+
+def _title(pod: JsonObject) -> str:
+    labels = pod["metadata"].get("labels") or {}
+    place = "" if is_launcher(pod) else f" {labels.get(REPLICA_INDEX_LABEL)}"
+    return f"{labels.get(REPLICA_TYPE_LABEL)}{place}"
+
+
+def _seconds_to_wait(failure: ContainerFailure, now: datetime) -> float:
+    """Return for how long others may have more to tell of a failure; clocks of nodes that are ahead do not matter."""
+    try:
+        passed = (now - datetime.fromisoformat(failure.at)).total_seconds()
+    except (TypeError, ValueError):
+        return 0.0
+    return PATIENCE - passed if 0 <= passed < PATIENCE else 0.0

@@ -20,13 +20,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, NamedTuple
 
 from trainmaster.controller.conditions import find_condition, is_true, stored_status
 from trainmaster.controller.diagnosis.first_failures import describe
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.redaction import redact
-from trainmaster.controller.resilience.attempts import AttemptFacts, Disruption
+from trainmaster.controller.resilience.attempts import PATIENCE, AttemptFacts, Disruption
 from trainmaster.controller.resilience.goodput import RETRY, AttemptTimes
 from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED, MAX_RESTARTS_EXCEEDED_REASON
 from trainmaster.runtime.api.meta import duration_seconds
@@ -37,9 +38,6 @@ from trainmaster.runtime.resilience import BuiltPolicy
 
 REMEMBERED: Final = 32
 """Attempts in the status."""
-
-PATIENCE: Final = 3.0
-"""Seconds for which pods may take to tell of an attempt that the JobSet has ended."""
 
 RESTARTED: Final = "Restarted"
 """Reason of the event that all pods are made anew by the manager."""
@@ -137,9 +135,7 @@ def judge(
         waited: For how many seconds the JobSet has been seen in this state.
         now: The time.
     """
-    uid = jobset["metadata"]["uid"]
-    last = _last(stored)
-    ended = last["number"] + 1 if last else built.attempts
+    uid, ended = jobset["metadata"]["uid"], _ended(stored, built.attempts)
     if stored.get("replacedJobSet") == uid:
         return Verdict(stored, ended, replaces=True, hides_end=True)
     kept = {name: value for name, value in stored.items() if name not in ("replacedJobSet", "resizing")}
@@ -147,44 +143,56 @@ def judge(
     if sizes is not None:
         _note_size(verdict, sizes.nodes, now)
     conditions = stored_status(jobset)["conditions"]
-    failed = find_condition(conditions, JOBSET_FAILED) or {}
-    has_failed = failed.get("status") == "True"
+    failed = find_condition(conditions, JOBSET_FAILED) if is_true(conditions, JOBSET_FAILED) else None
+    write_down = partial(_write_down, verdict, built, jobset, facts, now=now)
     if is_true(conditions, JOBSET_COMPLETED):
         # Nothing is left to decide, and nothing is written down later.
-        _write_down(verdict, built, jobset, facts, has_failed=False, waited=PATIENCE, now=now)
-        return verdict
-    if not stored:
-        # Nothing is decided by a ledger that is not kept, but what needs none.
-        if violation is not None and violation.action == FAIL and not has_failed:
-            verdict.failure, verdict.is_end = (violation.reason, violation.message), True
-        verdict.hides_end = has_failed and waited < PATIENCE
-        verdict.due = PATIENCE - waited if verdict.hides_end else None
-        return verdict
-    if not _write_down(verdict, built, jobset, facts, has_failed=has_failed, waited=waited, now=now):
+        write_down(has_failed=False, waited=PATIENCE)
+    elif not stored:
+        _judge_without_ledger(verdict, violation, has_failed=failed is not None, waited=waited)
+    elif not write_down(has_failed=failed is not None, waited=waited):
         verdict.due = PATIENCE - waited
-        verdict.held_for = verdict.due if has_failed else None
-        return verdict
-    if sizes is not None and sizes.wanted != sizes.nodes and not has_failed:
+        verdict.held_for = verdict.due if failed is not None else None
+    elif sizes is not None and sizes.wanted != sizes.nodes and failed is None:
         _resize(verdict, sizes, uid, is_refused=stored.get("resizing") == sizes.wanted, now=now)
-        return verdict
-    if violation is not None and not has_failed and violation.action != EVENT:
-        _note_violation(verdict, violation, built.policy, now)
-    _count(verdict.status, built.policy, now)
-    avoids = _avoid(verdict, built.policy, now)
-    exceeded = _exceeded(verdict.status, built.policy) if built.policy.counts_failures or violation is not None else ""
-    if has_failed:
-        replaces = built.policy.counts_failures and not exceeded and _may_go_on(verdict.status, failed)
     else:
-        is_asked = avoids or (violation is not None and violation.action == RESTART)
+        _judge_attempts(verdict, built.policy, uid=uid, violation=violation, failed=failed, now=now)
+    return verdict
+
+
+def _judge_without_ledger(verdict: Verdict, violation: Violation | None, *, has_failed: bool, waited: float) -> None:
+    """Decide nothing by a ledger that is not kept, but what needs none."""
+    if violation is not None and violation.action == FAIL and not has_failed:
+        verdict.failure, verdict.is_end = (violation.reason, violation.message), True
+    verdict.hides_end = has_failed and waited < PATIENCE
+    verdict.due = PATIENCE - waited if verdict.hides_end else None
+
+
+def _judge_attempts(
+    verdict: Verdict,
+    policy: ResiliencePolicy,
+    *,
+    uid: str,
+    violation: Violation | None,
+    failed: JsonObject | None,
+    now: datetime,
+) -> None:
+    """Decide whether the job fails, or its JobSet is replaced; `failed` is the condition of one that has failed."""
+    if violation is not None and failed is None and violation.action != EVENT:
+        _note_violation(verdict, violation, policy, now)
+    _count(verdict.status, policy, now)
+    is_asked = _avoid(verdict, policy, now) or (violation is not None and violation.action == RESTART)
+    exceeded = _exceeded(verdict.status, policy) if policy.counts_failures or violation is not None else ""
+    if failed is not None:
+        replaces = policy.counts_failures and not exceeded and _may_go_on(verdict.status, failed)
+    else:
         replaces = is_asked and not exceeded and verdict.failure is None
         if exceeded and verdict.failure is None:
             verdict.failure = MAX_RESTARTS_EXCEEDED_REASON, exceeded
-    verdict.is_end = verdict.failure is not None or (has_failed and not replaces)
+    verdict.is_end = verdict.failure is not None or (failed is not None and not replaces)
     if replaces:
-        verdict.replaces = verdict.hides_end = True
-        verdict.status["replacedJobSet"] = uid
+        _replace(verdict, uid)
         verdict.events.append(_restarted(verdict.status))
-    return verdict
 
 
 def judge_group(
@@ -199,8 +207,7 @@ def judge_group(
         is_trainer: Whether the container that failed first is the one that trains: its exit codes have a meaning.
         now: The time.
     """
-    last = _last(stored)
-    verdict = Verdict(dict(stored), last["number"] + 1 if last else 0)
+    verdict = Verdict(dict(stored), _ended(stored, 0))
     attempt = _attempt(facts, policy, has_deadline=False, by_jobset=True, now=now)
     _append(verdict, attempt)
     _count(verdict.status, policy, now)
@@ -249,6 +256,10 @@ def _resize(verdict: Verdict, sizes: Sizes, uid: str, *, is_refused: bool, now: 
     if not sizes.suspended:
         text = f"{sizes.nodes} nodes become {sizes.wanted}; this cluster's JobSets cannot change their size in place"
         _append(verdict, {"reason": RESIZED, "message": text, "endedAt": time_text(now), "charged": False})
+    _replace(verdict, uid)
+
+
+def _replace(verdict: Verdict, uid: str) -> None:
     verdict.replaces = verdict.hides_end = True
     verdict.status["replacedJobSet"] = uid
 
@@ -259,6 +270,12 @@ def _may_go_on(status: JsonObject, failed: JsonObject) -> bool:
     By an exit code with which the job fails at once ranks may end, too, that lost a peer.
     """
     return failed.get("reason") == _REACHED or _last(status).get("reason") == DISRUPTED
+
+
+def _ended(status: JsonObject, before: int) -> int:
+    """Return how many attempts have ended, of which so many are not in the ledger if there is none."""
+    last = _last(status)
+    return last["number"] + 1 if last else before
 
 
 def _last(status: JsonObject) -> JsonObject:

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 from trainmaster.controller.kube.clock import Clock, parse_time, time_text
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.resources import PODS
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.controller.resilience.log_rules import LONGEST_LINE
 from trainmaster.metrics.resilience import count_read
 from trainmaster.runtime.api.constants import RESILIENCE_LABEL

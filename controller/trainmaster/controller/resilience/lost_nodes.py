@@ -21,17 +21,17 @@ from typing import Any, Final
 import structlog
 
 from trainmaster.controller.conditions import find_condition, stored_status
-from trainmaster.controller.container_failures import JOBSET_LABEL, disruption_of
+from trainmaster.controller.container_failures import disruption_of
 from trainmaster.controller.explain.pods import has_ended
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
 from trainmaster.controller.kube.clock import Clock, parse_time, time_text
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import NODES, PODS
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
-from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND
+from trainmaster.controller.policyrule import PolicyRule
+from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, JOBSET_LABEL
 from trainmaster.runtime.api.meta import duration_seconds
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch

@@ -32,11 +32,12 @@ from trainmaster.controller.resilience.ledger import Violation
 from trainmaster.controller.resilience.log_reader import LogPart, LogReader, LogUnread
 from trainmaster.controller.resilience.progress import LONGEST, Attempt, watches
 from trainmaster.controller.resilience.standing import Member
+from trainmaster.controller.resources import plugin_index
 from trainmaster.metrics.resilience import drop_numbers, show_number
 from trainmaster.runtime.api.constants import FINAL_CONDITIONS, JOBSET_COMPLETED, JOBSET_FAILED
 from trainmaster.runtime.api.resilience import EVENT
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resilience import BuiltPolicy
+from trainmaster.runtime.resilience import PODS_BY_JOB, BuiltPolicy
 
 log = structlog.get_logger(__name__)
 
@@ -44,9 +45,7 @@ WORKERS: Final = 8
 UNTIL_GRANTED: Final = timedelta(seconds=60)
 """Until logs are tried again that may not be read."""
 
-JOB_INDEX: Final = "resilience"
-"""The index of pods by their jobs."""
-
+_BY_JOB: Final = plugin_index(PODS_BY_JOB)
 _ACTION: Final = "Reconciling"
 
 
@@ -77,7 +76,7 @@ class Monitor:
         queue: Where the keys of jobs wait for their time.
         trainjobs: The cache of TrainJobs.
         jobsets: The cache of JobSets, which have the keys of their TrainJobs.
-        pods: The cache of pods, with an index of their jobs.
+        pods: The cache of the pods that plugins watch.
         recorder: Where events go.
         clock: The time.
     """
@@ -169,11 +168,13 @@ class Monitor:
 
     def _see_pods(self, key: str, watched: _Watched, jobset: JsonObject) -> None:
         """Take note of the pods; once all have run, only if there are others."""
-        there = [(pod, self._pods.uid(pod)) for pod in self._pods.index_keys(JOB_INDEX, key)]
+        # Without the plugin that has pods watched there are none.
+        keys = self._pods.index_keys(_BY_JOB, key) if _BY_JOB in self._pods.index_names() else []
+        there = [(pod, self._pods.uid(pod)) for pod in keys]
         if watched.attempt.all_run and there == watched.pods:
             return
         watched.pods = there
-        pods = [each for each in self._pods.by_index(JOB_INDEX, key) if attempt_of(each) == watched.id]
+        pods = [each for each in map(self._pods.get, keys) if each is not None and attempt_of(each) == watched.id]
         before = {each.uid for each in watched.attempt.members}
         if before and before.isdisjoint(each["metadata"]["uid"] for each in pods):
             watched.attempt = Attempt(watched.built.policy)  # others took their places: it begins anew

@@ -27,9 +27,9 @@ from trainmaster.controller.job_fields import mapping
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import BadRequest, Invalid
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
 from trainmaster.controller.kube.rest.resources import ACCESS_REVIEWS, Resource
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.runtime.jsontree import JsonObject
 
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False)

@@ -35,8 +35,8 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, Resource
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS, watched_resource
 from trainmaster.controller.server import authentication
 from trainmaster.controller.server.authentication import (

@@ -33,8 +33,8 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
+from trainmaster.controller.missing_rights import MissingRights
 from trainmaster.controller.operator_namespace import operator_namespace
 from trainmaster.controller.server.certwatcher import REFRESH_INTERVAL, CertWatcher
 from trainmaster.controller.server.healthz import Healthz

@@ -85,6 +85,7 @@ together: how many attempts of the job had ended before.
 TRAINER_PORT: Final = 29500
 COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
 COMPLETION_INDEX_FIELD_PATH: Final = f"metadata.annotations['{COMPLETION_INDEX_ANNOTATION}']"
+JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
 JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
 JOB_INDEX_FIELD_PATH: Final = f"metadata.labels['{JOB_INDEX_LABEL}']"
 

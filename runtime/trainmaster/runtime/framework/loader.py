@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import Any
 
@@ -81,6 +81,18 @@ def load_plugins(
         else:
             plugins += more
     return plugins
+
+
+def unknown_names(plugins: Iterable[Plugin], installed: Collection[str]) -> Iterator[str]:
+    """Say which plugins name others that are not installed: most likely somebody has misspelt them."""
+    for plugin in plugins:
+        for attribute in ("before", "after", "replaces"):
+            for name in getattr(plugin, attribute, ()):
+                if name not in installed:
+                    yield (
+                        f"{plugin.name} has {name!r} in its `{attribute}`, but no plugin of that name is installed "
+                        f"{did_you_mean(name, sorted(installed))}"
+                    )
 
 
 def is_wanted(point: EntryPoint, *, enabled: Collection[str], disabled: Collection[str]) -> bool:

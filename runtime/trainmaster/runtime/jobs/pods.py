@@ -105,6 +105,11 @@ def training_container(job: Job, replica_type: str) -> JsonObject:
     return candidates[0] if candidates else {}
 
 
+def trainer_of(job: Job, replica_type: str) -> str:
+    """Return the name of the container of a type that trains."""
+    return str(training_container(job, replica_type).get("name") or job.kind.container_name)
+
+
 def training_port(job: Job, replica_type: str) -> int:
     """Return the port of the kind's name in the container that trains; the kind's own if there is none."""
     ports = training_container(job, replica_type).get("ports") or []

@@ -15,7 +15,7 @@ from trainmaster.controller.cli.doctor.cluster import check_jobset, check_versio
 from trainmaster.controller.cli.doctor.facts import JOBSETS, Fact, Finding
 from trainmaster.controller.cli.probes import DEFINITIONS, DEPLOYMENTS
 from trainmaster.controller.kube.rest.resources import NAMESPACES
-from trainmaster.controller.reconciling import rights
+from trainmaster.controller.manager import rights
 from trainmaster.runtime.framework import Framework, load_plugins
 
 

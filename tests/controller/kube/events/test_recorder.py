@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,6 +12,7 @@ from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.events.correlator import AGGREGATE_MAX_EVENTS, BURST, COMBINED, MAX_ENTRIES
 from trainmaster.controller.kube.events.recorder import QUEUE_LIMIT, TRIES, EventRecorder, cut
+from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, Forbidden, KubeError, NotFound, TransportError
 from trainmaster.controller.kube.rest.resources import EVENTS, Resource
 from trainmaster.runtime.jsontree import JsonObject
@@ -72,7 +73,11 @@ def api() -> EventServer:
 async def recorder(api: EventServer, virtual: VirtualClock) -> AsyncIterator[EventRecorder]:
     ids = iter(f"id{number}" for number in range(10_000))
     made = EventRecorder(
-        api, reporting_controller="c", reporting_instance="c-" + "x" * 200, clock=virtual, new_id=lambda: next(ids)
+        cast("KubeClient", api),
+        reporting_controller="c",
+        reporting_instance="c-" + "x" * 200,
+        clock=virtual,
+        new_id=lambda: next(ids),
     )
     task = asyncio.create_task(made.run())
     yield made
@@ -253,7 +258,7 @@ async def test_a_create_whose_answer_was_lost_is_not_made_twice(
 @pytest.mark.guarantee("F-6", "F-8")
 async def test_a_full_queue_drops_and_says_so(api: EventServer) -> None:
     """Nobody runs the recorder, so nothing leaves the queue; and memory stays bounded."""
-    recorder = EventRecorder(api, reporting_controller="c", reporting_instance="i")
+    recorder = EventRecorder(cast("KubeClient", api), reporting_controller="c", reporting_instance="i")
     with capture_logs() as logs:
         for number in range(max(QUEUE_LIMIT, MAX_ENTRIES) + 50):
             record(recorder, regarding=job(number))
@@ -268,7 +273,7 @@ async def test_a_full_queue_drops_and_says_so(api: EventServer) -> None:
 @pytest.mark.guarantee("F-8")
 async def test_flush_writes_what_waits(api: EventServer, virtual: VirtualClock) -> None:
     """Also without `run`, which may have been cancelled by then; and counts that nobody has written yet."""
-    recorder = EventRecorder(api, reporting_controller="c", reporting_instance="i", clock=virtual)
+    recorder = EventRecorder(cast("KubeClient", api), reporting_controller="c", reporting_instance="i", clock=virtual)
     for number in range(20):
         record(recorder, regarding=job(number))
         record(recorder, regarding=job(number))
@@ -310,7 +315,7 @@ async def test_a_repeat_during_the_first_write_follows_it(
 
 @pytest.mark.guarantee("F-8")
 async def test_flush_ends_in_time_and_says_what_was_lost(api: EventServer, virtual: VirtualClock) -> None:
-    recorder = EventRecorder(api, reporting_controller="c", reporting_instance="i", clock=virtual)
+    recorder = EventRecorder(cast("KubeClient", api), reporting_controller="c", reporting_instance="i", clock=virtual)
     api.hang.clear()
     for number in range(3):
         record(recorder, regarding=job(number))

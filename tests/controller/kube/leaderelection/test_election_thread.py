@@ -9,15 +9,21 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import pytest
 from support.commands import TIMEOUT, eventually
 from support.leases import LeaseClient, LeaseServer
 
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.kube.leaderelection.election_thread import Election, ElectionInThread
+from trainmaster.controller.kube.leaderelection.election_thread import (
+    Election,
+    ElectionClient,
+    ElectionInThread,
+    MakeElector,
+)
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector, LeaseLost
 from trainmaster.controller.kube.rest.errors import NotLeading
 from trainmaster.metrics.controller import LeaderMetrics
@@ -119,6 +125,10 @@ def no_end(message: str) -> None:
     pytest.fail(message)
 
 
+MakeElection: TypeAlias = Callable[[ElectionClient, MakeElector], Election]
+EITHER = pytest.mark.parametrize("kind", [partial(ElectionInThread, end=no_end), Election], ids=["thread", "loop"])
+
+
 @pytest.mark.guarantee("L-15")
 async def test_a_blocked_main_loop_keeps_the_lease(api: Connection, work: Work) -> None:
     election = ElectionInThread(api, make, end=no_end)
@@ -128,8 +138,8 @@ async def test_a_blocked_main_loop_keeps_the_lease(api: Connection, work: Work) 
     while api.server.version < version + 5 and time.monotonic() < given_up:
         time.sleep(0.001)  # noqa: ASYNC251 - the very thing
     after = dict(api.server.spec)
-    election.guard()
-    assert election.is_healthy()
+    election.elector.guard()
+    assert election.elector.is_healthy()
     assert after["renewTime"] > before["renewTime"]
     unchanged = ("holderIdentity", "acquireTime", "leaseTransitions")
     assert [after[field] for field in unchanged] == [before[field] for field in unchanged]
@@ -141,25 +151,23 @@ async def test_a_blocked_main_loop_keeps_the_lease(api: Connection, work: Work) 
 async def test_the_election_keeps_to_itself_and_leaves_nothing(api: Connection, work: Work) -> None:
     election = ElectionInThread(api, make, end=no_end)
     with pytest.raises(NotLeading):
-        election.guard()
+        election.elector.guard()
     running = await begun(election, work)
-    election.guard()
+    election.elector.guard()
     assert work.thread == threading.current_thread().name
     assert api.threads == {"leader-election"}
     work.finish.set()
     await running
     assert api.holder == ""
     with pytest.raises(NotLeading):
-        election.guard()
+        election.elector.guard()
     assert (api.entered, api.left) == (1, 1)
     assert "leader-election" not in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.guarantee("L-11")
-@pytest.mark.parametrize("kind", [ElectionInThread, Election])
-async def test_cancelled_it_ends_the_work_and_then_releases(
-    api: Connection, work: Work, kind: type[ElectionInThread | Election]
-) -> None:
+@EITHER
+async def test_cancelled_it_ends_the_work_and_then_releases(api: Connection, work: Work, kind: MakeElection) -> None:
     work.may_end.clear()
     running = await begun(kind(api, make), work)
     running.cancel()
@@ -190,10 +198,8 @@ async def test_cancelled_again_it_does_not_wait_for_the_work(api: Connection, wo
 
 
 @pytest.mark.guarantee("L-12")
-@pytest.mark.parametrize("kind", [ElectionInThread, Election])
-async def test_cancelled_as_a_candidate_it_leaves_nothing(
-    api: Connection, work: Work, kind: type[ElectionInThread | Election]
-) -> None:
+@EITHER
+async def test_cancelled_as_a_candidate_it_leaves_nothing(api: Connection, work: Work, kind: MakeElection) -> None:
     metadata = {"namespace": "ns", "name": "lease"}
     api.server.write({"metadata": metadata, "spec": {"holderIdentity": "z", "leaseDurationSeconds": 3600}})
     before = asyncio.all_tasks()
@@ -208,10 +214,8 @@ async def test_cancelled_as_a_candidate_it_leaves_nothing(
 
 
 @pytest.mark.guarantee("L-10")
-@pytest.mark.parametrize("kind", [ElectionInThread, Election])
-async def test_a_lost_lease_cancels_the_work_and_is_raised(
-    api: Connection, work: Work, kind: type[ElectionInThread | Election]
-) -> None:
+@EITHER
+async def test_a_lost_lease_cancels_the_work_and_is_raised(api: Connection, work: Work, kind: MakeElection) -> None:
     election = kind(api, make)
     running = await begun(election, work)
     api.stolen = True
@@ -219,13 +223,13 @@ async def test_a_lost_lease_cancels_the_work_and_is_raised(
         await asyncio.wait_for(running, TIMEOUT)
     assert work.ended
     with pytest.raises(NotLeading):
-        election.guard()
+        election.elector.guard()
     assert api.holder == "z", "it was lost, so it is not ours to release"
 
 
 @pytest.mark.guarantee("L-11")
-@pytest.mark.parametrize("kind", [ElectionInThread, Election])
-async def test_a_failure_of_the_work_is_raised(api: Connection, kind: type[ElectionInThread | Election]) -> None:
+@EITHER
+async def test_a_failure_of_the_work_is_raised(api: Connection, kind: MakeElection) -> None:
     async def fail() -> None:
         raise ValueError("bug in the work")
 
@@ -267,6 +271,7 @@ def test_a_blocked_main_loop_that_lost_the_lease_dies_before_it_writes_again() -
         sys.path[:0] = sys.argv[1:]
         from test_election_thread import Connection, make_hasty
         from trainmaster.controller.kube.leaderelection.election_thread import ElectionInThread
+        from trainmaster.controller.manager.process import end_process
 
         async def main():
             api = Connection()
@@ -275,7 +280,7 @@ def test_a_blocked_main_loop_that_lost_the_lease_dies_before_it_writes_again() -
                 print("blocked", flush=True)
                 time.sleep(3600)
                 print("writing", flush=True)
-            await ElectionInThread(api, make_hasty).run(work)
+            await ElectionInThread(api, make_hasty, end=end_process).run(work)
 
         asyncio.run(main())
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,9 +12,10 @@ from support.leases import Candidate, LeaseServer, end
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.leaderelection.elector import LeaseLost
-from trainmaster.controller.kube.leaderelection.other_leaders import LOOK_EVERY, SECOND_LOOK, OtherLeaders
+from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.manager.other_leaders import LOOK_EVERY, SECOND_LOOK, OtherLeaders
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -148,7 +149,7 @@ def leases() -> Leases:
 @pytest.fixture
 async def told(leases: Leases, clock: VirtualClock) -> AsyncIterator[list[Any]]:
     """What is told while somebody looks."""
-    looking = OtherLeaders(leases, namespace="kubeflow", name="trainer.kubeflow.org", clock=clock)
+    looking = OtherLeaders(cast("KubeClient", leases), namespace="kubeflow", name="trainer.kubeflow.org", clock=clock)
     with capture_logs() as logs:
         task = asyncio.create_task(looking.run())
         yield logs

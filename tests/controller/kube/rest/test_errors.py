@@ -9,8 +9,8 @@ import pytest
 
 from trainmaster.controller.kube.rest import errors
 from trainmaster.controller.kube.rest.errors import InvalidName, from_response, from_status
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, NAMESPACES, PODS, SECRETS, Resource
+from trainmaster.controller.policyrule import PolicyRule
 
 
 def status(code: int, reason: str = "", message: str = "", **details: object) -> bytes:

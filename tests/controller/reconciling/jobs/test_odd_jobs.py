@@ -15,16 +15,11 @@ from support.vitals import calls_of, counted_calls
 
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.configuration.types import TrainingOperator
+from trainmaster.controller.diagnosis.pod_warnings import PodWarnings
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.reconciling.applier import LARGEST_BATCH
-from trainmaster.controller.reconciling.jobs.decider import (
-    BYTES_PER_POD,
-    LARGE,
-    MANY_PODS,
-    SECONDS_PER_POD,
-    PodWarnings,
-)
+from trainmaster.controller.reconciling.jobs.decider import BYTES_PER_POD, LARGE, MANY_PODS, SECONDS_PER_POD
 from trainmaster.controller.reconciling.jobs.objects import MOST_CREATIONS, Plan
 from trainmaster.controller.reconciling.jobs.observe import observe
 from trainmaster.controller.reconciling.jobs.plan import plan

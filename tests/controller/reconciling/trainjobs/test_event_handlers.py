@@ -17,13 +17,12 @@ from support.virtualtime import VirtualClock
 from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.manager.plugin_watches import JobMapper, ThreadedMapper
 from trainmaster.controller.plugins.observer import PluginCallObserver
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.event_handlers import strip_foreign_objects
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     TRAINJOB_OWNER,
-    JobMapper,
-    ThreadedMapper,
     owner_keys,
     runtime_index_value,
     runtime_index_values,

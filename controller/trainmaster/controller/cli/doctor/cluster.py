@@ -30,8 +30,8 @@ from trainmaster.controller.cli.doctor.facts import (
 from trainmaster.controller.configuration import ConfigurationInvalid, TrainingOperator, complete, decode_configuration
 from trainmaster.controller.configuration.loading import with_files
 from trainmaster.controller.explain.causes.controllers import is_held
-from trainmaster.controller.kube.rest.policyrule import VERBS
 from trainmaster.controller.manager.roles import NAME
+from trainmaster.controller.policyrule import VERBS
 from trainmaster.runtime.api.constants import GROUP, JOBSET_API_VERSION
 from trainmaster.runtime.jobs.constants import GROUP as JOBS_GROUP
 from trainmaster.runtime.jobs.constants import VERSION

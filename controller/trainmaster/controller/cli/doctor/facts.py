@@ -38,7 +38,6 @@ from trainmaster.controller.kube.rest.errors import (
     describe_body,
     from_response,
 )
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import (
     ACCESS_REVIEWS,
     CONFIGMAPS,
@@ -49,6 +48,7 @@ from trainmaster.controller.kube.rest.resources import (
     Resource,
 )
 from trainmaster.controller.manager.roles import NAME, scopes_of
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -20,13 +20,12 @@ from trainmaster.controller.cli.explain.reader import Reader, created_since, own
 from trainmaster.controller.cli.jobs.log_sources import selector
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.probes import BATCH_JOBS
-from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.explain.findings import parse_event
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, PODS, Resource
 from trainmaster.controller.resources import JOBSETS
-from trainmaster.runtime.api.constants import snapshot_name
+from trainmaster.runtime.api.constants import JOBSET_LABEL, snapshot_name
 from trainmaster.runtime.jsontree import JsonObject
 
 _MOST_EVENTS: Final = 500

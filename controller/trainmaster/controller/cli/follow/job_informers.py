@@ -16,7 +16,7 @@ from typing import Final
 
 from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus, job_name_of
 from trainmaster.controller.cli.probes import BATCH_JOBS
-from trainmaster.controller.container_failures import JOBSET_LABEL, JOBSET_UID_LABEL
+from trainmaster.controller.container_failures import JOBSET_UID_LABEL
 from trainmaster.controller.explain.pods import is_own
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.cache.delta import Delta
@@ -26,6 +26,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.runtime.api.constants import JOBSET_LABEL
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -11,7 +11,6 @@ from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.runtime_reference import RuntimeReference, reference_of
 from trainmaster.controller.conditions import BLOCKED, RUNTIME_NOT_FOUND
 from trainmaster.controller.container_failures import (
-    JOBSET_LABEL,
     ContainerFailure,
     container_statuses,
     last_run,
@@ -26,7 +25,7 @@ from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.job_fields import JobFields, Progress, true_conditions
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.runtime.api.constants import COMPLETE, FAILED
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, JOBSET_LABEL
 from trainmaster.runtime.jobs.constants import CREATED, JOB_NAME_LABEL, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 

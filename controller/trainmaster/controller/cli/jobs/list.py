@@ -11,11 +11,11 @@ from trainmaster.controller.cli.jobs.lookup import Job, list_jobs
 from trainmaster.controller.cli.jobs.options import add_cluster_options, namespace_of, on_cluster, report
 from trainmaster.controller.cli.jobs.rows import JobRow, has_words, rows_of, table
 from trainmaster.controller.cli.printers import print_objects
-from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError
 from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.resources import JOBSETS
+from trainmaster.runtime.api.constants import JOBSET_LABEL
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -19,7 +19,6 @@ from trainmaster.controller.cli.follow.job_status import why_failed
 from trainmaster.controller.cli.follow.pod_logs import LogOptions
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.container_failures import (
-    JOBSET_LABEL,
     REPLICATED_JOB_LABEL,
     container_statuses,
     last_run,
@@ -33,7 +32,7 @@ from trainmaster.controller.container_failures import (
 from trainmaster.controller.explain.pods import is_own, what_it_waits_for
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS
-from trainmaster.runtime.api.constants import LAUNCHER
+from trainmaster.runtime.api.constants import JOBSET_LABEL, LAUNCHER
 from trainmaster.runtime.jobs.constants import (
     JOB_NAME_LABEL,
     JOB_ROLE_LABEL,

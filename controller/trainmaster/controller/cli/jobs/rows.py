@@ -10,7 +10,7 @@ from typing import Any, Final
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.output import one_line
 from trainmaster.controller.cli.printers import aligned, counted, human_duration
-from trainmaster.controller.container_failures import JOBSET_LABEL, rank_of
+from trainmaster.controller.container_failures import rank_of
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.condition_causes import cause_of
 from trainmaster.controller.explain.explanation import explain
@@ -19,7 +19,7 @@ from trainmaster.controller.explain.state import state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.job_fields import Progress, number, true_conditions
 from trainmaster.controller.resilience.goodput import KINDS, LOST, PRODUCTIVE, goodput_of, share_of
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED, TRAINJOB_KIND
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, JOBSET_LABEL, SUSPENDED, TRAINJOB_KIND
 from trainmaster.runtime.jobs.constants import CREATED, JOB_NAME_LABEL, OPERATOR_NAME_LABEL, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 

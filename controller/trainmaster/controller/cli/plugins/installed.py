@@ -330,8 +330,7 @@ def _watches(installed: InstalledPlugin) -> list[dict[str, Any]]:
 
 
 def _watch(watch: Watch) -> dict[str, Any]:
-    from trainmaster.controller.manager import caches  # noqa: PLC0415 - needed for this only
-    from trainmaster.controller.reconciling import rights  # noqa: PLC0415 - as above
+    from trainmaster.controller.manager import caches, rights  # noqa: PLC0415 - needed for this only
 
     rules = [*caches.policy_rules([watch]), *rights.trainjob_rules([watch])]
     told = {

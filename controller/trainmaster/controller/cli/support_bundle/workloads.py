@@ -15,11 +15,11 @@ from trainmaster.controller.cli.jobs.log_sources import selector
 from trainmaster.controller.cli.jobs.lookup import Job, v1_kinds
 from trainmaster.controller.cli.probes import BATCH_JOBS, POD_GROUPS
 from trainmaster.controller.cli.support_bundle.bundle import Reading, joined
-from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.runtime.api.constants import JOBSET_LABEL
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 

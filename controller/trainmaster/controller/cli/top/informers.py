@@ -26,7 +26,6 @@ from trainmaster.controller.cli.top.job_table import JobTable
 from trainmaster.controller.cli.top.managers import Managers, managers_of
 from trainmaster.controller.cli.top.node_usage import NodeUsage, PodRequests, node_usage, trimmed_pod
 from trainmaster.controller.cli.top.snapshot import Snapshot
-from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.explain.causes.controllers import LEASE
 from trainmaster.controller.explain.pods import is_own
 from trainmaster.controller.kube.cache.delta import Delta
@@ -35,7 +34,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import LEASES, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
-from trainmaster.runtime.api.constants import VOLCANO_POD_ANNOTATION
+from trainmaster.runtime.api.constants import JOBSET_LABEL, VOLCANO_POD_ANNOTATION
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -40,8 +40,6 @@ async def load_config(
 
     Args:
         kubeconfig: The kubeconfig file, or several separated as in `$KUBECONFIG`; None to look for one.
-        context: The context of the kubeconfig; None for its current one.
-        clock: The time.
         environment: Where `$KUBECONFIG` and the address of a pod's cluster are looked up.
         service_account: Where the service account of a pod is mounted.
 

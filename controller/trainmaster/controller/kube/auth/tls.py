@@ -30,11 +30,7 @@ class Pem(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a file.
-
-        Raises:
-            ConfigurationError: It cannot be read.
-        """
+        """Read a file; raises `ConfigurationError` if that is not possible."""
         try:
             return cls(str(path), path.read_bytes())
         except OSError as error:
@@ -51,11 +47,7 @@ class TlsFiles(NamedTuple):
 
 
 def client_context(authorities: Pem | None = None) -> ssl.SSLContext:
-    """Return a context that trusts these authorities, or those of the machine.
-
-    Raises:
-        ConfigurationError: There is no certificate in them.
-    """
+    """Return a context that trusts these authorities, of which there must be one, or those of the machine."""
     # Certificates are ASCII; what stands around them need not be.
     text = None if authorities is None else authorities.content.decode("ascii", "ignore") or "empty"
     try:

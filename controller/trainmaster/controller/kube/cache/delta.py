@@ -36,7 +36,6 @@ class Delta:
     """What became of one object: added (`old` is None), updated, or deleted (`new` is None).
 
     Attributes:
-        key: The key of the object.
         is_addition: Whether the object was not in the store.
         is_deletion: Whether the object is not in the store any more.
         initial: Whether it is the addition of what was there at the start.

@@ -77,14 +77,11 @@ class InformerOptions:
     Attributes:
         namespaces: Of which namespaces, if the kind has any, each read for itself; empty: all at once.
         label_selector: Which objects; the others cost neither traffic nor memory (S-19).
-        field_selector: Which objects, by their fields.
         metadata_only: Whether metadata is enough.
         optional: Whether it is nothing special if the server does not serve the kind.
         absent_if_denied: Whether it counts as not served, too, while we may not read it and never could.
-        transform: Trims objects before they are stored.
         name: The name in metrics and logs; that of the resource, unless another informer has that.
         start_after: What a namespace has to wait for before it is read.
-        resync_period: Seconds between two resyncs.
     """
 
     namespaces: Sequence[str] = ()
@@ -110,13 +107,8 @@ class Informer:
     """One collection, read once and shared by everyone in the process: the `ReflectorStore` of its reflectors.
 
     Args:
-        client: Where it is read from.
-        resource: What is read.
-        options: How much of it, and how it is treated.
         outages: Why this and other informers cannot read at present; by default those of this one alone.
         on_state_change: Called when something has synced, or cannot be read any more, or can again.
-        clock: The time.
-        random: Where jitter comes from.
     """
 
     def __init__(
@@ -226,15 +218,7 @@ class Informer:
             tasks.create_task(self._resync_for_ever(), name=f"resync-{self.resource.name}")
 
     def add_event_handler(self, handler: ResourceEventHandler, *, resync: bool = False) -> Callable[[], None]:
-        """Have a handler called with every delta from now on; what is stored already comes at once, as additions.
-
-        Args:
-            handler: The handler.
-            resync: Whether it wants resyncs.
-
-        Returns:
-            A function that takes the handler away.
-        """
+        """Have a handler called with every delta from now on, what is stored at once; returns what takes it away."""
         registration = _Registration(handler, resync)
         for delta in self.store.initial_deltas():
             delta.initial = True

@@ -142,10 +142,7 @@ class ListWatchFailure:
     """Why a collection cannot be read.
 
     Attributes:
-        resource: What was read.
-        verb: How.
         text: What is wrong and what to do, for people.
-        error: What came of it.
         accepted: Whether the server had accepted the request, so that the stream failed and not the server.
     """
 

@@ -36,7 +36,6 @@ class Outages:
     Args:
         on_return: Called when the server answers one of them after it was away.
         logs: Whether reflectors log any of them above debug level.
-        clock: The time.
     """
 
     def __init__(

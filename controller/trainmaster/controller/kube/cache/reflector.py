@@ -100,15 +100,8 @@ class Reflector:
     """Reads one collection into a store.
 
     Args:
-        client: Where it reads from.
-        collection: What it reads.
-        store: Where it puts that.
-        outages: The reasons for which it and others cannot read.
         optional: Whether nobody needs to wait for what the server does not serve, or refuses.
         absent_if_denied: Whether a kind counts as not served, too, that we have never been allowed to read.
-        clock: The time.
-        random: Where jitter comes from.
-        metrics: What counts it.
     """
 
     def __init__(

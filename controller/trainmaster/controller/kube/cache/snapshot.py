@@ -56,11 +56,7 @@ _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 async def list_collection(
     client: ListWatcher, collection: Collection, to_entry: ToEntry, version: str, *, clock: Clock
 ) -> Snapshot:
-    """Read everything by list requests, not older than `version`; "" means the newest state.
-
-    Raises:
-        KubeError: The collection cannot be read.
-    """
+    """Read everything by list requests, not older than `version`; "" means the newest state."""
     entries: list[Entry] = []
     token: str | None = None
     used = set[str]()
@@ -190,9 +186,7 @@ async def collect_initial_events(
 
     Args:
         events: The events of the watch; what comes after that bookmark stays in it.
-        collection: What is watched.
         to_entry: Makes of an object what is kept of it.
-        clock: The time.
         warn: Called with the seconds in which nothing has come, and how many events came before.
 
     Raises:

@@ -342,8 +342,6 @@ class Store(StoreReader):
         """Make `entries` the whole content and return what changed, deletions first, unchanged objects left out.
 
         Args:
-            entries: The objects.
-            resource_version: That of this state.
             namespace: If it is the content of one namespace only.
         """
         before, after = self._contents, _Contents(len(self._indexers))

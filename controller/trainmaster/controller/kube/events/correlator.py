@@ -85,8 +85,6 @@ class EventCorrelator:
         """Take in that something happened once more.
 
         Args:
-            event: What it is about.
-            note: What is to be said.
             make: Makes the event, if it is a new one, from the note that it gets.
 
         Returns:

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, Literal, Protocol, TypedDict, Unpack
 
 import structlog
 
 from trainmaster.controller.kube.clock import Clock, SystemClock, micro_time
 from trainmaster.controller.kube.events.correlator import FINISH_TIME, EventCorrelator, EventKey, Series
+from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
     AlreadyExists,
     Forbidden,
@@ -32,8 +33,7 @@ from trainmaster.controller.kube.rest.errors import (
     TooManyRequests,
     TransportError,
 )
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
-from trainmaster.controller.kube.rest.resources import EVENTS, Resource
+from trainmaster.controller.kube.rest.resources import EVENTS
 from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -53,31 +53,6 @@ _NOTE_BYTES: Final = 1024
 _REASON_BYTES: Final = 128
 _INSTANCE_BYTES: Final = 128
 _NAME_BYTES: Final = 200
-
-
-def policy_rules(namespace: str) -> Iterator[PolicyRule]:
-    """The rights that this needs.
-
-    Args:
-        namespace: That of the manager's pod: it tells its operators there what becomes of its own objects.
-    """
-    for where, reason in (
-        ("", "tell the owners of TrainJobs what happens; repeats are counted in the event that is there"),
-        (namespace, "tell operators what becomes of the manager's own objects, for instance its certificate"),
-    ):
-        yield PolicyRule(resource=EVENTS, verbs=("create", "patch"), needed_by="events", reason=reason, namespace=where)
-
-
-class EventClient(Protocol):
-    """What the recorder needs of a client."""
-
-    async def create(
-        self, resource: Resource, obj: JsonObject, *, namespace: str | None = None, field_manager: str | None = None
-    ) -> JsonObject:
-        """Create an object."""
-
-    async def patch(self, resource: Resource, namespace: str | None, name: str, patch: object) -> JsonObject:
-        """Patch an object."""
 
 
 class EventFields(TypedDict):
@@ -101,7 +76,7 @@ class EventRecorder:
 
     def __init__(
         self,
-        client: EventClient,
+        client: KubeClient,
         *,
         reporting_controller: str,
         reporting_instance: str,
@@ -263,12 +238,7 @@ class EventRecorder:
 
 
 class ControllerRecorder:
-    """Records events in the name of one of several controllers.
-
-    Args:
-        recorder: Who writes them.
-        reporting_controller: The name of the controller.
-    """
+    """Records events in the name of one of several controllers."""
 
     def __init__(self, recorder: EventRecorder, reporting_controller: str) -> None:
         self._recorder = recorder

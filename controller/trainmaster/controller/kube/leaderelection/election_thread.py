@@ -19,10 +19,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final, Protocol, TypeAlias
 
-from trainmaster.controller.kube.fatal import end_process
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector
 from trainmaster.controller.kube.leaderelection.lease import LeaseClient
-from trainmaster.runtime.jsontree import JsonObject
 
 USER_AGENT_SUFFIX: Final = "/leader-election"
 
@@ -42,7 +40,6 @@ class Election:
 
     Args:
         client: A client for nothing else.
-        make_elector: Makes the elector for that client.
         on_overrun: Called when the work of a lost lease does not end.
     """
 
@@ -50,24 +47,13 @@ class Election:
         self, client: ElectionClient, make_elector: MakeElector, on_overrun: Callable[[], None] = lambda: None
     ) -> None:
         self._client = client
-        self._elector = make_elector(client, on_overrun)
-
-    def guard(self) -> None:
-        """Raise `NotLeading` if a write must not start now; may be called from any thread."""
-        self._elector.guard()
-
-    def is_healthy(self) -> bool:
-        """Whether a leader still renews its lease (L-13)."""
-        return self._elector.is_healthy()
-
-    def state(self) -> JsonObject:
-        """Return who leads as far as is known, for people."""
-        return self._elector.state()
+        self.elector = make_elector(client, on_overrun)
+        """Its readings may be asked for from any thread."""
 
     async def run(self, work: Work) -> None:
         """Wait to lead, then work; ends when the work does, raises what it raises or `LeaseLost`."""
         async with self._client:
-            await self._elector.run(work)
+            await self.elector.run(work)
 
 
 class ElectionInThread(Election):
@@ -75,13 +61,10 @@ class ElectionInThread(Election):
 
     Args:
         client: A client for nothing else.
-        make_elector: Makes the elector for that client.
         end: Ends the process, with a message.
     """
 
-    def __init__(
-        self, client: ElectionClient, make_elector: MakeElector, *, end: Callable[[str], object] = end_process
-    ) -> None:
+    def __init__(self, client: ElectionClient, make_elector: MakeElector, *, end: Callable[[str], object]) -> None:
         super().__init__(client, make_elector, self._overrun)
         self._end = end
 
@@ -117,7 +100,7 @@ class ElectionInThread(Election):
 
     async def _elect(self, work: _RemoteTask) -> None:
         async with self._client:
-            await self._elector.run(work.run)
+            await self.elector.run(work.run)
 
     def _overrun(self) -> None:
         self._end("the lease was lost, but the work of the leader did not stop in time: the process ends at once")

@@ -70,14 +70,10 @@ class LeaderElector:
 
     Args:
         client: The way to the lease; it should not retry by itself.
-        lease_namespace: Where the lease is.
-        lease_name: What it is called.
         identity: Our name, unique among all candidates.
         lease_duration: Seconds that the lease lasts without a renewal.
         renew_deadline: Seconds without a renewal after which the leader gives up.
         retry_period: Seconds between two renewals, and at least that between two tries of a candidate.
-        clock: The time.
-        random: A source of jitter.
         metrics: Where the state is published; by default under the name of the lease.
         on_overrun: Called when the lease was lost and the work has still not ended when the lease is about to expire;
             expected to end the process. By default `run` just raises.

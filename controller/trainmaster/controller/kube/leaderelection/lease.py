@@ -34,7 +34,6 @@ from trainmaster.controller.kube.rest.errors import (
     NotFound,
     RequestTimeout,
 )
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import LEASES, Resource
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -42,22 +41,6 @@ log = structlog.get_logger(__name__)
 
 _LOG_INTERVAL: Final = 300.0
 """Seconds between two log lines about the same lasting error."""
-
-
-def policy_rules(*, namespace: str, name: str) -> tuple[PolicyRule, ...]:
-    """Return the rights that an election on a lease needs; a request that creates it cannot be limited to its name."""
-    who = "leader election"
-    return (
-        PolicyRule(
-            resource=LEASES,
-            verbs=("get", "update"),
-            needed_by=who,
-            reason="take, renew and release the lease",
-            names=(name,),
-            namespace=namespace,
-        ),
-        PolicyRule(resource=LEASES, verbs=("create",), needed_by=who, reason="make the lease", namespace=namespace),
-    )
 
 
 class LeaseClient(Protocol):
@@ -78,12 +61,7 @@ class LeaseLock:
 
     Args:
         client: The way to the lease; it should not retry by itself.
-        namespace: Where the lease is.
-        name: What it is called.
-        identity: The name of the candidate.
         duration: Seconds that the lease lasts without a renewal.
-        request_timeout: Seconds for one request.
-        clock: The time.
     """
 
     def __init__(
@@ -127,22 +105,14 @@ class LeaseLock:
         return self.holder not in {self._identity, ""}
 
     async def renew(self) -> bool:
-        """Renew by writing the lease as we know it; False if it is not known as ours.
-
-        Raises:
-            KubeError: It was not renewed, or nobody knows.
-        """
+        """Renew by writing the lease as we know it; False if it is not known as ours."""
         if self._known is None or self.holder != self._identity:
             return False
         await self._write(self._known)
         return True
 
     async def take(self) -> bool:
-        """Read the lease and take it if it is free, expired or ours; returns whether it is ours now.
-
-        Raises:
-            KubeError: It was not taken, or nobody knows.
-        """
+        """Read the lease and take it if it is free, expired or ours; returns whether it is ours now."""
         lease: JsonObject | None = None
         with suppress(NotFound):
             lease = await self._request("get", self._client.get(LEASES, self._namespace, self._name))
@@ -158,12 +128,7 @@ class LeaseLock:
         return True
 
     async def release(self, *, within: float, pause: float) -> None:
-        """Give the lease back, so that the next leader need not wait for it to expire.
-
-        Args:
-            within: Seconds after which it is left to expire.
-            pause: Seconds between two tries.
-        """
+        """Give the lease back, so that the next leader need not wait for it to expire, if that can be done in time."""
         try:
             async with self._clock.timeout(within):
                 while not await self._release_once():

@@ -141,11 +141,7 @@ def _read_object(text: bytes, members: dict[str, Span]) -> JsonObject:
 
 
 def read_frame(text: bytes) -> JsonObject:
-    """Read a watch frame that the decoder refuses because of the object in it.
-
-    Raises:
-        JsonError: It is no watch frame.
-    """
+    """Read a watch frame that the decoder refuses because of the object in it; `JsonError`: it is none."""
     members, end = _members(text, 0)
     if "object" not in members or _after(_SPACE, text, end) != len(text):
         raise _broken(end)

@@ -24,13 +24,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class RateLimiter:
-    """A token bucket.
-
-    Args:
-        qps: Tokens a second.
-        burst: The most tokens.
-        clock: The time.
-    """
+    """A token bucket."""
 
     __slots__ = ("_burst", "_clock", "_counted_at", "_qps", "_tokens")
 
@@ -79,14 +73,7 @@ class RateLimiter:
 
 
 class KeyedRateLimiter(Generic[K]):
-    """A token bucket for each key.
-
-    Args:
-        qps: Tokens a second and key.
-        burst: The most tokens of a bucket.
-        maxsize: The most buckets.
-        clock: The time.
-    """
+    """A token bucket for each key."""
 
     def __init__(self, *, qps: float, burst: int, maxsize: int, clock: Clock) -> None:
         self._qps = qps

@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import orjson
 import structlog
@@ -47,7 +47,6 @@ from trainmaster.controller.kube.rest.errors import (
     from_response,
 )
 from trainmaster.controller.kube.rest.http1.transport import HttpTransport
-from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.partial import read_object
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.retry import TRIES, RetryPolicy
@@ -95,6 +94,16 @@ class Request(NamedTuple):
     """Whether performing it twice comes to the same as performing it once."""
 
 
+class RightsObserver(Protocol):
+    """Whom a client tells what the server allows."""
+
+    def refused(self, error: Forbidden) -> None:
+        """Take note of a refusal."""
+
+    def accepted(self, method: str, path: str, params: Mapping[str, str], status: int) -> None:
+        """Take note of a request that was allowed."""
+
+
 class RestClient:
     """Sends the requests of one client; an async context manager that owns its connections.
 
@@ -118,7 +127,7 @@ class RestClient:
         transport: Transport | None = None,
         limiter: RateLimiter | None = None,
         guard: Guard | None = None,
-        missing_rights: MissingRights | None = None,
+        missing_rights: RightsObserver | None = None,
     ) -> None:
         self.config = config
         self._user_agent = user_agent

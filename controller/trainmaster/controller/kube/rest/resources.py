@@ -24,10 +24,8 @@ class Resource:
 
     Attributes:
         group: The API group; empty for the core group.
-        version: The version of the group.
         kind: What its objects call themselves.
         plural: What paths call it.
-        namespaced: Whether its objects live in namespaces.
         origin: Where its definition comes from, for those who lack it; no part of what it is.
     """
 

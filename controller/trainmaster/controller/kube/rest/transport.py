@@ -49,11 +49,7 @@ class Response(Protocol):
         """The headers, to be looked up by their canonical names, for instance `Retry-After`."""
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Return the body as it arrives.
-
-        Raises:
-            TransportError: The connection broke before the end of the body.
-        """
+        """Return the body as it arrives; raises `TransportError` if the connection breaks before its end."""
 
     def close(self) -> None:
         """Give the answer up; its connection is dropped if the body was not read to its end."""
@@ -76,12 +72,7 @@ class Transport(Protocol):
         """Send one request, once, and return when the headers of its answer have arrived.
 
         Args:
-            method: The method.
             path: The path, escaped.
-            params: The parameters of the query.
-            headers: The headers.
-            body: The body.
-            streaming: Whether the answer is a watch.
             guard: Called with the connection in hand, immediately before bytes are written. What it raises is raised,
                 and the server has not got the whole request then.
 

@@ -130,9 +130,6 @@ class WorkQueue:
     """Keys to work on, for one controller and any number of workers.
 
     Args:
-        clock: The time.
-        backoff: How long keys wait that failed.
-        metrics: Where it tells of itself.
         exists: Tells whether there is what a key names; without it the queue is started from the beginning.
     """
 

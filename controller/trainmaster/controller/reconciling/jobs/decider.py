@@ -3,23 +3,22 @@
 Guarantees:
 - A job of many pods is not looked at for each of their events: what it costs grows with both. Pods that are wanted
   count as well, since each look goes through their names, and so do bytes. Plans of large jobs are made in a thread.
+- Each event needs a reconcile, so no plan is kept: a kind decides from the pods that there are (`build`,
+  `update_job_status`), so one that was just created says something new; and deadline and clean-up are decided from the
+  status that was just written.
 - What can never work is told once, as the condition Blocked, and not tried again before something changes (V1-B18).
-- What pods say of themselves is told as events of their job, once: how containers ended, if that happened while this
-  process led, and what keeps pods from running. F-8: nothing is decided from an event.
 - V1-B2: a failed pod is deleted, to be replaced, when the status counts that, if its job has a `backoffLimit`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
-from datetime import datetime
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Final, final
 
-from cachetools import LRUCache
-
 from trainmaster.controller.conditions import stored_status
+from trainmaster.controller.diagnosis.pod_warnings import PodWarnings
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.log_context import in_thread
@@ -27,19 +26,13 @@ from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner
 from trainmaster.controller.reconciling.jobs.objects import Plan
 from trainmaster.controller.reconciling.jobs.observe import JobStores, Observed, managed_by, observe
 from trainmaster.controller.reconciling.jobs.plan import plan
-from trainmaster.controller.reconciling.jobs.replicas import (
-    RestartBackoff,
-    exit_code,
-    is_terminating,
-    phase_of,
-    trainer_of,
-)
-from trainmaster.controller.reconciling.problems import EVENT_ACTION, Problem
+from trainmaster.controller.reconciling.jobs.replicas import RestartBackoff
+from trainmaster.controller.reconciling.problems import Problem
+from trainmaster.controller.reconciling.reconciler import Decider
 from trainmaster.controller.reconciling.writes import JobEvent
-from trainmaster.controller.redaction import redact
 from trainmaster.metrics.jobs import JobsMetrics
 from trainmaster.runtime.jobs.condition_list import Conditions
-from trainmaster.runtime.jobs.constants import FAILED, MANAGED_BY_TRAINING_OPERATOR, REPLICA_TYPE_LABEL, SUCCEEDED
+from trainmaster.runtime.jobs.constants import FAILED, MANAGED_BY_TRAINING_OPERATOR, SUCCEEDED
 from trainmaster.runtime.jobs.defaulting import parse_job
 from trainmaster.runtime.jobs.interface import Job, JobKind, contained
 from trainmaster.runtime.jobs.podgroup import GangScheduler
@@ -55,45 +48,32 @@ BYTES_PER_POD: Final = 1000
 LARGE: Final = 1000
 """Pods from which on a plan is made in a thread; it takes 10 to 40 ms."""
 
-_REMEMBERED: Final = 65_536
-_ACTIVE: Final = ("Running", "Pending", "Unknown", "")
-
 
 @final
-class JobDecider:
-    """Decides about the jobs of one kind.
+@dataclass(slots=True, kw_only=True, eq=False)
+class JobDecider(Decider[Job, Observed, Plan]):
+    """Decides about the jobs of one kind."""
 
-    Args:
-        kind: The kind.
-        stores: The caches.
-        gang: The gang scheduler, if there is one.
-        recorder: Where events about pods go.
-        clock: The time.
-        planner: Where plans of large jobs are made; by default in the threads of the event loop.
-    """
+    kind: JobKind
+    stores: JobStores
+    gang: GangScheduler | None
+    recorder: InitVar[Recorder]
+    clock: Clock
+    planner: Executor | None = None
+    """Where plans of large jobs are made; by default in the threads of the event loop."""
 
-    def __init__(
-        self,
-        kind: JobKind,
-        *,
-        stores: JobStores,
-        gang: GangScheduler | None,
-        recorder: Recorder,
-        clock: Clock,
-        planner: Executor | None = None,
-    ) -> None:
-        self._kind = kind
-        self._stores = stores
-        self._gang = gang
-        self._clock = clock
-        self._planner = planner
-        self._metrics = JobsMetrics(kind.framework)
+    _metrics: JobsMetrics = field(init=False)
+    _pod_warnings: PodWarnings = field(init=False)
+    _restarts: RestartBackoff = field(init=False)
+
+    def __post_init__(self, recorder: Recorder) -> None:
+        self._metrics = JobsMetrics(self.kind.framework)
         self._pod_warnings = PodWarnings(recorder)
-        self._restarts = RestartBackoff(clock)
+        self._restarts = RestartBackoff(self.clock)
 
     def on_start(self) -> None:
         """Note that this process leads."""
-        self._pod_warnings.on_start(self._clock.now())
+        self._pod_warnings.on_start(self.clock.now())
 
     def is_ours(self, raw: JsonObject) -> bool:
         """Return whether a job is not another controller's."""
@@ -102,13 +82,13 @@ class JobDecider:
     def parse(self, raw: JsonObject) -> Job:
         """Read a job."""
         with contained():
-            return parse_job(self._kind, raw)
+            return parse_job(self.kind, raw)
 
     async def observe(self, key: str, raw: JsonObject, job: Job) -> Observed:  # noqa: ARG002 - the job has it
         """Look up everything that the decision rests on."""
         size = self._size(key, job)
-        look_up = partial(observe, job, self._stores, size=size)
-        return look_up() if size < LARGE else await in_thread(self._planner, look_up)
+        look_up = partial(observe, job, self.stores, size=size)
+        return look_up() if size < LARGE else await in_thread(self.planner, look_up)
 
     def _size(self, key: str, job: Job) -> int:
         """Return how many pods a job has or wants, or is worth by its bytes.
@@ -117,18 +97,18 @@ class JobDecider:
         """
         wanted = job.total_replicas if job.total_replicas <= job.kind.max_replicas else 0
         owner = owner_value(job.metadata.namespace, job.metadata.uid)
-        existing = len(self._stores.pods.index_keys(OWNER_INDEX, owner))
-        return max(wanted, existing, self._stores.jobs.size(key) // BYTES_PER_POD)
+        existing = len(self.stores.pods.index_keys(OWNER_INDEX, owner))
+        return max(wanted, existing, self.stores.jobs.size(key) // BYTES_PER_POD)
 
     async def decide(self, key: str, observed: Observed) -> Plan:  # noqa: ARG002 - the job has it
         """Decide what to write and when to look again."""
-        now, size = self._clock.now(), observed.size
+        now, size = self.clock.now(), observed.size
 
         def decide() -> Plan:
             with contained():
-                return plan(observed, self._gang, now=now, restarts=self._restarts)
+                return plan(observed, self.gang, now=now, restarts=self._restarts)
 
-        planned = decide() if size < LARGE else await in_thread(self._planner, decide)
+        planned = decide() if size < LARGE else await in_thread(self.planner, decide)
         planned.rests_for = size * SECONDS_PER_POD if size >= MANY_PODS else 0.0
         self._pod_warnings.tell(observed.job, observed.pods.values())
         return planned
@@ -143,7 +123,7 @@ class JobDecider:
     def unreadable_status(self, raw: JsonObject, problem: Problem) -> JsonObject | None:
         """Return the status that tells why a job cannot be read; None if it has ended."""
         old = stored_status(raw)
-        conditions = Conditions(old["conditions"], time_text(self._clock.now()))
+        conditions = Conditions(old["conditions"], time_text(self.clock.now()))
         if conditions.is_true(SUCCEEDED) or conditions.is_true(FAILED):
             return None
         told = problem.condition()
@@ -160,102 +140,13 @@ class JobDecider:
         for counter in decided.update.counts if status is not None else ():
             self._metrics.count(counter, job.namespace)
 
-    def keep_plan(self, key: str, observed: Observed, decided: Plan) -> bool:  # noqa: ARG002
-        """Return that each event needs a reconcile.
-
-        A kind decides from the pods that there are (`build`, `update_job_status`), so one that was just created says
-        something new; and deadline and clean-up are decided from the status that was just written.
-        """
-        return False
-
     def on_expired(self, raw: JsonObject) -> JobEvent:
         """Count that a job was deleted at the end of its time to live; return the event of that."""
         self._metrics.count("deleted", raw["metadata"]["namespace"])
         return JobEvent("SuccessfulDeleteJob", f"Deleted job: {raw['metadata']['name']}")
 
     def forget_plan(self, key: str) -> None:
-        """Do nothing: no plan is remembered."""
+        """Do nothing: no plan is kept."""
 
     def forget(self, key: str) -> None:
         """Do nothing: all that is remembered is bounded, and by UID."""
-
-
-class PodWarnings:
-    """Tells what is new about pods.
-
-    Args:
-        recorder: Where events go.
-    """
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._told: LRUCache[tuple[str, str], str] = LRUCache(_REMEMBERED)
-        """By UID of a pod and what it is about: the last note."""
-
-        self._since: datetime | None = None
-
-    def on_start(self, now: datetime) -> None:
-        """Note that this process leads from now on."""
-        self._since = now
-
-    def tell(self, job: Job, pods: Iterable[JsonObject]) -> None:
-        """Record what is new about the pods of a job as events of it."""
-        for each in self._events(job, pods):
-            self._recorder.event(job.raw, type=each.type, reason=each.reason, action=EVENT_ACTION, note=each.note)
-
-    def _events(self, job: Job, pods: Iterable[JsonObject]) -> Iterator[JobEvent]:
-        # Types and containers may be as many as pods: they are looked through once, not for each pod.
-        trainers = {each.lower(): trainer_of(job, each) for each in job.replica_specs}
-        for pod in pods:
-            label = (pod["metadata"].get("labels") or {}).get(REPLICA_TYPE_LABEL) or ""
-            trainer = trainers.get(label, job.kind.container_name)
-            yield from self._news(pod, "exit", self._exits(job, pod, trainer))
-            if phase_of(pod) in _ACTIVE and not is_terminating(pod):
-                yield from self._news(pod, "abnormal", _abnormal(pod))
-
-    def _news(self, pod: JsonObject, about: str, events: Iterable[JobEvent]) -> Iterator[JobEvent]:
-        found = list(events)
-        key, text = (pod["metadata"]["uid"], about), "\n".join(f"{each.reason} {each.note}" for each in found)
-        if text and self._told.get(key) != text:
-            self._told[key] = text
-            yield from found
-
-    def _exits(self, job: Job, pod: JsonObject, trainer: str) -> Iterator[JobEvent]:
-        code = exit_code(pod, trainer)
-        if code is None or self._is_old(pod):
-            return
-        yield JobEvent("ExitedWithCode", f"Pod: {job.namespace}.{pod['metadata']['name']} exited with code {code}")
-
-    def _is_old(self, pod: JsonObject) -> bool:
-        """Whether all that ended in a pod ended before this process led."""
-        if self._since is None:
-            return False
-        statuses = (pod.get("status") or {}).get("containerStatuses") or []
-        ends = (((each.get("state") or {}).get("terminated") or {}).get("finishedAt") for each in statuses)
-        last = max((str(each) for each in ends if each), default=None)
-        # Both are RFC 3339 in UTC and to the second, so that they compare as texts.
-        return last is not None and last < time_text(self._since)
-
-
-def _abnormal(pod: JsonObject) -> Iterator[JobEvent]:
-    """Tell why an active pod does not run: by its containers, else its init containers, else its latest condition."""
-    status, name = pod.get("status") or {}, pod["metadata"]["name"]
-    statuses = status.get("containerStatuses") or status.get("initContainerStatuses") or []
-    for each in statuses:
-        state = each.get("state") or {}
-        terminated, waiting = state.get("terminated") or {}, state.get("waiting") or {}
-        if terminated.get("exitCode"):
-            note = (
-                f"Error pod {name} container {each.get('name')} exitCode: {terminated['exitCode']} "
-                f"terminated message: {redact(str(terminated.get('message') or ''))}"
-            )
-            yield JobEvent(terminated.get("reason") or "Error", note, "Warning")
-        elif waiting.get("message"):
-            note = f"Error pod {name} container {each.get('name')} waiting message: {redact(str(waiting['message']))}"
-            yield JobEvent(waiting.get("reason") or "Waiting", note, "Warning")
-    conditions = status.get("conditions") or []
-    if not statuses and conditions:
-        latest = max(conditions, key=lambda each: str(each.get("lastTransitionTime") or ""))
-        if latest.get("status") != "True" and latest.get("message"):
-            note = f"Error pod {name} condition message: {latest['message']}"
-            yield JobEvent(latest.get("reason") or "Abnormal", note, "Warning")

@@ -15,23 +15,24 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 import orjson
 
-from trainmaster.controller.container_failures import ContainerFailure, container_failures, disruption_of, is_launcher
-from trainmaster.controller.kube.clock import time_text
+from trainmaster.controller.container_failures import disruption_of
+from trainmaster.controller.explain.pods import phase_of
 from trainmaster.controller.reconciling.jobs.objects import Plan
-from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_terminating, phase_of, trainer_of
+from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_terminating
 from trainmaster.controller.reconciling.writes import JobEvent
-from trainmaster.controller.resilience.attempts import AttemptFacts, Disruption
-from trainmaster.controller.resilience.ledger import PATIENCE, judge_group
+from trainmaster.controller.resilience.attempts import facts_of_group, was_deleted
+from trainmaster.controller.resilience.ledger import judge_group
 from trainmaster.runtime.api.constants import ATTEMPTS_BEFORE_LABEL, RESILIENCE_STATUS_ANNOTATION
 from trainmaster.runtime.api.resilience import ResiliencePolicy
-from trainmaster.runtime.jobs.constants import REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL, RESTARTING
+from trainmaster.runtime.jobs.constants import RESTARTING
 from trainmaster.runtime.jobs.interface import ConditionUpdate, Job
+from trainmaster.runtime.jobs.pods import trainer_of
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resilience import group_ledger
 
@@ -47,9 +48,6 @@ class Group:
     """The pods of a job that are restarted together.
 
     Attributes:
-        job: The job.
-        policy: Its policy.
-        ledger: What is written down of its attempts.
         pods: Those of the attempt, by name.
         former: Those of earlier attempts.
     """
@@ -74,7 +72,7 @@ class Group:
         if not count:
             # Who is deleted now is made again, as are those that go because of a suspension; disruptions say so.
             pods = [pod for pod in pods if not is_terminating(pod) or disruption_of(pod)]
-        if is_short or any(phase_of(pod) == "Failed" or _is_deleted(pod) for pod in pods):
+        if is_short or any(phase_of(pod) == "Failed" or was_deleted(pod) for pod in pods):
             self._plan_end(pods, missing if is_short else [], planned, now)
             return True
         if len(pods) == wanted != count and not self.former:
@@ -82,10 +80,8 @@ class Group:
         return bool(planned.annotations)
 
     def _plan_end(self, pods: Sequence[JsonObject], missing: Sequence[str], planned: Plan, now: datetime) -> None:
-        facts, is_open = _facts(pods, now)
-        if is_open and missing:
-            facts.disruption = Disruption(missing[0], "", time_text(now), "it is gone", is_certain=False)
-        elif is_open and facts.failure is not None and (seconds := _seconds_to_wait(facts.failure, now)):
+        facts, seconds = facts_of_group(pods, missing, now)
+        if seconds:
             planned.held_for = seconds
             return
         trainers = {trainer_of(self.job, each) for each in self.job.replica_specs}
@@ -132,35 +128,3 @@ def _attempts_before(pod: JsonObject, ended: int) -> int:
     """Return how many attempts had ended before a pod; one that was made before there was a policy is of the last."""
     text = (pod["metadata"].get("labels") or {}).get(ATTEMPTS_BEFORE_LABEL) or ""
     return int(text) if text.isdecimal() else ended
-
-
-def _is_deleted(pod: JsonObject) -> bool:
-    return is_terminating(pod) and phase_of(pod) != "Succeeded"
-
-
-def _facts(pods: Sequence[JsonObject], now: datetime) -> tuple[AttemptFacts, bool]:
-    """Return what pods tell of the end of their attempt, and whether others may have more to tell."""
-    facts = AttemptFacts()
-    for pod in sorted(pods, key=is_launcher):
-        if is_launcher(pod) and facts.pod:
-            continue  # its ranks run on the workers
-        deleted_at = time_text(now) if _is_deleted(pod) else ""
-        failures = (replace(each, replicated_job=_title(pod)) for each in container_failures(pod))
-        facts.note(pod, failures, deleted_at=deleted_at)
-    by_launcher = any(is_launcher(pod) and pod["metadata"]["name"] == facts.pod for pod in pods)
-    return facts, facts.is_open or (facts.disruption is None and by_launcher)
-
-
-def _title(pod: JsonObject) -> str:
-    labels = pod["metadata"].get("labels") or {}
-    place = "" if is_launcher(pod) else f" {labels.get(REPLICA_INDEX_LABEL)}"
-    return f"{labels.get(REPLICA_TYPE_LABEL)}{place}"
-
-
-def _seconds_to_wait(failure: ContainerFailure, now: datetime) -> float:
-    """Return for how long others may have more to tell of a failure; clocks of nodes that are ahead do not matter."""
-    try:
-        passed = (now - datetime.fromisoformat(failure.at)).total_seconds()
-    except (TypeError, ValueError):
-        return 0.0
-    return PATIENCE - passed if 0 <= passed < PATIENCE else 0.0

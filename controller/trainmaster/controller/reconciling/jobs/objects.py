@@ -145,9 +145,8 @@ def _plan_apply(obj: JsonObject, observed: Observed, planned: Plan) -> None:
         pass  # nobody's, and there
     elif is_left_by_earlier(existing, job.kind.kind, job, group=job.kind.group):
         if isinstance(other.store, WrittenStore):
-            planned.applies.append(
-                Apply(obj, create=other.creates_only)
-            )  # its end will not be seen: the server is asked
+            # Its end will not be seen: the server is asked.
+            planned.applies.append(Apply(obj, create=other.creates_only))
         else:
             planned.waiting = True
     elif not is_controlled_by(existing, job):

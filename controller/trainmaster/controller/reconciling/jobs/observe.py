@@ -43,9 +43,6 @@ class JobStores:
     """The caches that the reconciler of one kind of jobs reads.
 
     Attributes:
-        jobs: The jobs of that kind.
-        pods: The pods of jobs.
-        services: The Services of jobs.
         others: Everything else that jobs own (PodGroups, what `JobKind.build` makes).
         priority_classes: The PriorityClasses, if anybody wants to know them.
     """

@@ -21,10 +21,12 @@ Those of what is created and applied are in `objects`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from trainmaster.controller.conditions import BLOCKED
+from trainmaster.controller.explain.pods import phase_of
+from trainmaster.controller.kube.clock import seconds_until
 from trainmaster.controller.reconciling.jobs.group import Group, group_of
 from trainmaster.controller.reconciling.jobs.objects import Plan, plan_objects, plan_pod_group, plan_pods, plan_roles
 from trainmaster.controller.reconciling.jobs.observe import Observed
@@ -36,7 +38,6 @@ from trainmaster.controller.reconciling.jobs.replicas import (
     count_restarts,
     is_beyond,
     is_terminating,
-    phase_of,
     replicas_of,
 )
 from trainmaster.controller.reconciling.jobs.status import StatusUpdate
@@ -62,14 +63,7 @@ _FINAL: Final = (SUCCEEDED, FAILED)
 
 
 def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, restarts: RestartBackoff) -> Plan:
-    """Decide what to write for one job.
-
-    Args:
-        observed: What is there.
-        gang: The gang scheduler, if there is one.
-        now: The time.
-        restarts: Which failed pods were replaced, and how long others have to wait.
-    """
+    """Decide what to write for one job; `restarts` tells which failed pods were replaced, and how long others wait."""
     job = observed.job
     update = StatusUpdate(job, now)
     update.created()
@@ -159,7 +153,8 @@ def _reached_limit(job: Job, group: Group | None, replicas: Sequence[Replicas], 
         return group.failure
     if backoff_limit_reached(job, replicas):
         return "it has reached the specified backoff limit"
-    if to_deadline is not None and to_deadline <= 0 and not _is_resumed(job):
+    is_resumed = job.is_true(SUSPENDED)  # right now, so that its time begins anew
+    if to_deadline is not None and to_deadline <= 0 and not is_resumed:
         return "it was active longer than specified deadline"
     return ""
 
@@ -192,11 +187,6 @@ def _tell_restarts(replicas: Replicas, job: Job, planned: Plan, restarts: Restar
         planned.events.append(event)
 
 
-def _is_resumed(job: Job) -> bool:
-    """Whether the job is resumed right now, so that its time begins anew."""
-    return job.is_true(SUSPENDED)
-
-
 def _clean_up(observed: Observed, gang: GangScheduler | None, planned: Plan, now: datetime) -> None:
     job = observed.job
     policy = job.run_policy.clean_pod_policy
@@ -204,7 +194,7 @@ def _clean_up(observed: Observed, gang: GangScheduler | None, planned: Plan, now
     if policy == CLEAN_NONE:
         pods = []
     elif policy == CLEAN_RUNNING:
-        pods = [pod for pod in pods if phase_of(pod) in ("Running", "Pending", "")]
+        pods = [pod for pod in pods if phase_of(pod) in ("Running", "Pending")]
     # Services first: which ones go is told by the pods that are still there.
     planned.deletes = [*_services_of(observed, pods), *pods]
     if policy not in (CLEAN_NONE, CLEAN_RUNNING):
@@ -246,10 +236,8 @@ def _present(objects: Iterable[JsonObject]) -> Iterator[JsonObject]:
 
 def _seconds_to_deadline(job: Job, now: datetime) -> float | None:
     """Return the seconds until a job has been active for too long; None if it never is."""
-    limit, start = job.run_policy.active_deadline_seconds, job.status.get("startTime")
-    if limit is None or not start:
-        return None
-    return _seconds_until(start, limit, now)
+    limit = job.run_policy.active_deadline_seconds
+    return None if limit is None else seconds_until(job.status.get("startTime"), limit, now)
 
 
 def _seconds_to_expiry(job: Job, now: datetime) -> float | None:
@@ -264,11 +252,4 @@ def _seconds_to_expiry(job: Job, now: datetime) -> float | None:
     if not ended:
         conditions = (job.condition(each) for each in (SUCCEEDED, FAILED) if job.is_true(each))
         ended = next((each.get("lastTransitionTime") for each in conditions if each is not None), None)
-    return _seconds_until(ended, ttl, now) if ended else None
-
-
-def _seconds_until(start: str, seconds: int, now: datetime) -> float | None:
-    try:
-        return (datetime.fromisoformat(start) + timedelta(seconds=seconds) - now).total_seconds()
-    except (OverflowError, TypeError, ValueError):
-        return None  # further away than dates go, or no date at all
+    return seconds_until(ended, ttl, now)

@@ -28,17 +28,12 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from trainmaster.controller.container_failures import container_statuses
+from trainmaster.controller.container_failures import container_statuses, exit_code
+from trainmaster.controller.explain.pods import phase_of
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.runtime.jobs.constants import (
-    ALWAYS,
-    EXIT_CODE,
-    ON_FAILURE,
-    REPLICA_INDEX_LABEL,
-    REPLICA_TYPE_LABEL,
-)
+from trainmaster.runtime.jobs.constants import ALWAYS, EXIT_CODE, ON_FAILURE, REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
 from trainmaster.runtime.jobs.interface import Job
-from trainmaster.runtime.jobs.pods import training_container
+from trainmaster.runtime.jobs.pods import trainer_of
 from trainmaster.runtime.jobs.types import ReplicaStatus
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -100,14 +95,7 @@ def by_replica_type(objects: Iterable[JsonObject]) -> Mapping[str, Sequence[Json
 def replicas_of(
     job: Job, replica_type: str, pods: Mapping[str, JsonObject], by_type: Mapping[str, Sequence[JsonObject]]
 ) -> Replicas:
-    """Sort the pods of one type.
-
-    Args:
-        job: The job.
-        replica_type: The type.
-        pods: All pods that the job controls, by name.
-        by_type: The same by their type.
-    """
+    """Sort the pods of one type, out of all that the job controls: by name, and by their type."""
     spec = job.replica_specs[replica_type]
     names = [job.kind.pod_name(job, replica_type, index) for index in range(max(spec.replicas, 0))]
     found = Replicas(replica_type, names)
@@ -137,28 +125,9 @@ def replicas_of(
     return found
 
 
-def phase_of(pod: JsonObject) -> str:
-    """Return the phase of a pod; empty if nobody has set it."""
-    return str((pod.get("status") or {}).get("phase") or "")
-
-
 def is_terminating(obj: JsonObject) -> bool:
     """Tell whether an object is on its way out."""
     return bool(obj["metadata"].get("deletionTimestamp"))
-
-
-def trainer_of(job: Job, replica_type: str) -> str:
-    """Return the name of the container of a type that trains."""
-    return str(training_container(job, replica_type).get("name") or job.kind.container_name)
-
-
-def exit_code(pod: JsonObject, container: str) -> int | None:
-    """Return the exit code of the container that trains, or of the first one if none has its name; None: unknown."""
-    statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    named = next((each for each in statuses if each.get("name") == container), None)
-    status = named or next(iter(statuses), None) or {}
-    terminated = (status.get("state") or {}).get("terminated")
-    return terminated.get("exitCode") if isinstance(terminated, dict) else None
 
 
 def restart_count(pod: JsonObject) -> int:
@@ -190,11 +159,7 @@ class _Slot:
 
 
 class RestartBackoff:
-    """Counts the replacements of each slot.
-
-    Args:
-        clock: The time.
-    """
+    """Counts the replacements of each slot."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -245,13 +210,7 @@ def _replaced(job: Job, replica_type: str) -> int:
 
 
 def count_restarts(job: Job, replicas: Replicas, there: AbstractSet[str]) -> JsonObject:
-    """Return the fields of a type's status that count replacements; empty for a job without `backoffLimit`.
-
-    Args:
-        job: The job.
-        replicas: The replicas of the type.
-        there: The UIDs of all pods that the job controls.
-    """
+    """Return the fields of a type's status that count replacements; empty for a job without `backoffLimit`."""
     if job.run_policy.backoff_limit is None:
         return {}
     new = list(_uncounted(job, replicas))

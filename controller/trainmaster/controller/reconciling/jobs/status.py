@@ -22,12 +22,7 @@ _COUNTS: Final = ("active", "succeeded", "failed")
 
 
 class StatusUpdate:
-    """The next status of a job.
-
-    Args:
-        job: The job.
-        now: The time of what changes.
-    """
+    """The next status of a job."""
 
     def __init__(self, job: Job, now: datetime) -> None:
         self.job = job
@@ -89,12 +84,7 @@ class StatusUpdate:
         self.started(again=True)
 
     def set(self, update: ConditionUpdate, *, warning: bool = False) -> None:
-        """Note a condition that holds from now on.
-
-        Args:
-            update: The condition.
-            warning: Whether an end is told as a warning.
-        """
+        """Note a condition that holds from now on."""
         reason = update.reason or self._reason(update.type)
         if not self._conditions.set(update.type, reason, update.message):
             return

@@ -14,9 +14,9 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar, final
 
@@ -24,14 +24,13 @@ from trainmaster.controller.conditions import JOB_CREATION_FAILED, TIME_TO_LIVE_
 from trainmaster.controller.diagnosis.counts import without_jobs
 from trainmaster.controller.diagnosis.diagnosis import NOTHING, Diagnosis, Findings
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.cache.store import Store, StoreReader
+from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock, time_text
-from trainmaster.controller.kube.events.recorder import EventRecorder
-from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.log_context import in_thread
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.problems import Problem
+from trainmaster.controller.reconciling.reconciler import Decider
 from trainmaster.controller.reconciling.trainjobs.event_handlers import only_counters_change
 from trainmaster.controller.reconciling.trainjobs.observe import (
     APIReader,
@@ -57,7 +56,7 @@ from trainmaster.controller.reconciling.trainjobs.plugin_failures import (
 )
 from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
 from trainmaster.controller.reconciling.write_backoff import digest
-from trainmaster.controller.reconciling.writes import GroupVersionKind, JobEvent
+from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.controller.resilience.ledger import RESIZED
 from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.metrics.trainjobs import count_node_failure, exemplar_of
@@ -77,57 +76,34 @@ that can be written with these takes 50 to 100 ms.
 
 
 @final
-class TrainJobDecider:
-    """Decides about TrainJobs.
+@dataclass(slots=True, kw_only=True, eq=False)
+class TrainJobDecider(Decider[TrainJob, Observed, Plan]):
+    """Decides about TrainJobs."""
 
-    Args:
-        api_reader: Reads the runtime that the cache lacks.
-        trainjobs: The cache of TrainJobs.
-        stores: All other caches, by API version and kind, each with its resource.
-        workloads: The kinds of workloads.
-        framework: The plugins.
-        recorder: Where events go.
-        clock: The time.
-        deleted_workloads: The last states of workloads that are gone.
-        diagnosis: Knows why TrainJobs wait or fail.
-        resilience: Knows what their resilience policies ask for.
-        planner: Where plans of large TrainJobs are made; by default in the threads of the event loop.
-        plugin_threads: Where plans and status reports are made, if plugins of others take part.
-    """
+    api_reader: APIReader
+    """Reads the runtime that the cache lacks."""
 
-    def __init__(
-        self,
-        *,
-        api_reader: APIReader,
-        trainjobs: Store,
-        stores: Mapping[GroupVersionKind, tuple[Resource, StoreReader]],
-        workloads: Collection[GroupVersionKind],
-        framework: Framework,
-        recorder: EventRecorder,
-        clock: Clock,
-        deleted_workloads: DeletedWorkloads,
-        diagnosis: Diagnosis,
-        resilience: Resilience,
-        planner: Executor | None = None,
-        plugin_threads: PluginThreads | None = None,
-    ) -> None:
-        self._api_reader = api_reader
-        self._trainjobs = trainjobs
-        self._listers = StoreListers(stores, workloads=workloads)
-        self._framework = framework
-        self._clock = clock
-        self._deleted_workloads = deleted_workloads
-        self._diagnosis = diagnosis
-        self._resilience = resilience
-        self._planner = planner
-        self._plugin_threads = plugin_threads
-        self._snapshot_digests: dict[str, tuple[str, str]] = {}
-        """UIDs of TrainJobs and the digests of their snapshots that no status has yet, by key."""
+    trainjobs: Store
+    listers: StoreListers
+    """Over all other caches."""
 
-        self._lasting_plans: dict[str, tuple[int, int | None]] = {}
-        """By key: from what a plan was made that lasts, and the time to live of its TrainJob."""
+    framework: Framework
+    clock: Clock
+    deleted_workloads: DeletedWorkloads
+    diagnosis: Diagnosis
+    resilience: Resilience
+    skipped_plugins: SkippedPlugins
+    planner: Executor | None = None
+    """Where plans of large TrainJobs are made; by default in the threads of the event loop."""
 
-        self._skipped_plugins = SkippedPlugins(recorder, clock)
+    plugin_threads: PluginThreads | None = None
+    """Where plans and status reports are made, if plugins of others take part."""
+
+    _snapshot_digests: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """UIDs of TrainJobs and the digests of their snapshots that no status has yet, by key."""
+
+    _lasting_plans: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    """By key: from what a plan was made that lasts, and the time to live of its TrainJob."""
 
     def may_wait(self, keys: Sequence[str], change: Delta) -> bool:
         """Take note of a change of a JobSet; return whether the TrainJobs which it concerns may wait for it.
@@ -135,12 +111,12 @@ class TrainJobDecider:
         They may if nothing is to be done but to write counters, some time. What plugins of others make of these nobody
         knows.
         """
-        if change.new is None or change.initial or change.resync or len(keys) != 1 or self._plugin_threads is not None:
+        if change.new is None or change.initial or change.resync or len(keys) != 1 or self.plugin_threads is not None:
             return False
         (key,) = keys
         if key not in self._lasting_plans or not only_counters_change(change):
             return False
-        self._diagnosis.keep_counts(key, change.new)
+        self.diagnosis.keep_counts(key, change.new)
         return True
 
     def is_ours(self, raw: JsonObject) -> bool:
@@ -154,11 +130,11 @@ class TrainJobDecider:
 
     async def observe(self, key: str, raw: JsonObject, job: TrainJob) -> Observed:
         """Look up everything that the decision rests on."""
-        deleted = self._deleted_workloads.last_states(key)
-        observed = observe(job, raw, self._listers, deleted_workloads=deleted)
+        deleted = self.deleted_workloads.last_states(key)
+        observed = observe(job, raw, self.listers, deleted_workloads=deleted)
         if observed.snapshot is None and observed.runtime is None and not job.is_finished:
             try:
-                listers = await with_live_runtime(job, observed.listers, self._api_reader)
+                listers = await with_live_runtime(job, observed.listers, self.api_reader)
             except RuntimeDenied as error:
                 return observed._replace(runtime_denied=str(error))
             observed = observe(job, raw, listers, deleted_workloads=deleted)
@@ -175,7 +151,7 @@ class TrainJobDecider:
         report, report_problem = await self._report(observed)
         verdict = None
         if observed.jobset is not None and not job.is_finished:
-            verdict = self._resilience.judge(key, observed.raw, observed.jobset)
+            verdict = self.resilience.judge(key, observed.raw, observed.jobset)
         if verdict is not None and verdict.hides_end and report is not None:
             report = replace(report, conditions=[])
         findings = self._findings(key, observed, report)
@@ -184,7 +160,7 @@ class TrainJobDecider:
             return Plan(held_for=held_for)
         # Nothing is built for a job that ends with this reconcile, and no deadline can overtake it.
         ends = report is not None and finished(report.conditions) and not job.is_finished
-        to_deadline = None if ends else seconds_to_deadline(job, self._clock.now())
+        to_deadline = None if ends else seconds_to_deadline(job, self.clock.now())
         exceeded = to_deadline is not None and to_deadline <= 0
         fails = exceeded or (verdict is not None and verdict.failure is not None)
         if verdict is not None and verdict.replaces:
@@ -215,19 +191,19 @@ class TrainJobDecider:
         if made is not None and _runs(observed) and made[0] == _digest(observed.raw):
             return Plan(skipped=())
         self.forget_plan(key)
-        decide = partial(plan, observed, self._framework, fails=fails, resizes=resizes, now=self._clock.now())
-        if self._plugin_threads is not None:
+        decide = partial(plan, observed, self.framework, fails=fails, resizes=resizes, now=self.clock.now())
+        if self.plugin_threads is not None:
             try:
-                return await self._plugin_threads.run(decide)
+                return await self.plugin_threads.run(decide)
             except PluginFailed as error:
                 return Plan(problem=blocking(error))
-        is_large = self._trainjobs.size(key) + observed.size > LARGE
-        return await in_thread(self._planner, decide) if is_large else decide()
+        is_large = self.trainjobs.size(key) + observed.size > LARGE
+        return await in_thread(self.planner, decide) if is_large else decide()
 
     def status(self, key: str, observed: Observed, decided: Plan, problem: Problem | None) -> JsonObject:
         """Return the status that follows, given what stands in the way."""
-        skipped = self._skipped_plugins.condition(key, observed.raw, decided.skipped)
-        return next_status(observed, decided, problem, skipped=skipped, now=time_text(self._clock.now()))
+        skipped = self.skipped_plugins.condition(key, observed.raw, decided.skipped)
+        return next_status(observed, decided, problem, skipped=skipped, now=time_text(self.clock.now()))
 
     def unreadable_status(self, raw: JsonObject, problem: Problem) -> JsonObject | None:
         """Return the status that tells why a TrainJob cannot be read; None if it has ended."""
@@ -235,7 +211,7 @@ class TrainJobDecider:
         conditions: list[JsonObject] = copy_tree(old["conditions"])
         if finished(conditions):
             return None
-        set_condition(conditions, problem.condition(), now=time_text(self._clock.now()))
+        set_condition(conditions, problem.condition(), now=time_text(self.clock.now()))
         return {**old, "conditions": conditions}
 
     def on_written(self, key: str, decided: Plan, status: JsonObject | None) -> None:
@@ -245,13 +221,13 @@ class TrainJobDecider:
         for attempt in decided.verdict.news if decided.verdict is not None else ():
             if attempt["charged"] and "node" in attempt:
                 count_node_failure(attempt["node"], exemplar=exemplar_of(key))
-        self._diagnosis.on_status_written(key, status)
+        self.diagnosis.on_status_written(key, status)
         if finished(status.get("conditions") or []):
             self.forget_plan(key)
 
     def keep_plan(self, key: str, observed: Observed, decided: Plan) -> bool:
         """Keep a plan that nothing is in the way of; return whether events of what was written need no reconcile."""
-        if self._plugin_threads is not None:
+        if self.plugin_threads is not None:
             return False  # nobody knows what plugins of others do about their own objects, or about a status
         if decided.deletes or decided.waiting or decided.skipped or decided.may_lack_jobs or decided.is_due:
             return False
@@ -274,24 +250,24 @@ class TrainJobDecider:
 
     def forget(self, key: str) -> None:
         """Drop everything about a key."""
-        self._skipped_plugins.forget(key)
-        self._diagnosis.forget(key)
-        self._resilience.forget(key)
+        self.skipped_plugins.forget(key)
+        self.diagnosis.forget(key)
+        self.resilience.forget(key)
         self.forget_plan(key)
         self._snapshot_digests.pop(key, None)
 
     def _findings(self, key: str, observed: Observed, report: StatusReport | None) -> Findings:
         """Return what was found of failures, and for how long the end of the job is not to be told."""
         if observed.job.is_finished:
-            return self._diagnosis.observe_ended(key, observed.raw, observed.jobset)
+            return self.diagnosis.observe_ended(key, observed.raw, observed.jobset)
         if observed.jobset is None or report is None:
             return NOTHING
-        return self._diagnosis.observe(key, observed.raw, observed.jobset, report)
+        return self.diagnosis.observe(key, observed.raw, observed.jobset, report)
 
     def _refusal(self, key: str, planned: Plan) -> Problem | None:
         """Return why the JobSet of a TrainJob lacks Jobs, if it does and that is known."""
         lacks_jobs = planned.workload_without_jobs if planned.problem is None else None
-        refusal = self._diagnosis.refusal(key, lacks_jobs)
+        refusal = self.diagnosis.refusal(key, lacks_jobs)
         return None if refusal is None else Problem(JOB_CREATION_FAILED, refusal, retry=False)
 
     async def _report(self, observed: Observed) -> tuple[StatusReport | None, Problem | None]:
@@ -307,26 +283,26 @@ class TrainJobDecider:
 
     async def _may_serve(self, plugin: str, observed: Observed) -> bool:
         try:
-            return await self._call(partial(may_serve, plugin, observed, self._framework))
+            return await self._call(partial(may_serve, plugin, observed, self.framework))
         except PluginFailed:
             return True
 
     async def _call(self, function: Callable[[], T]) -> T:
         """Call what calls plugins, where it may block if one is of somebody else."""
-        return function() if self._plugin_threads is None else await self._plugin_threads.run(function)
+        return function() if self.plugin_threads is None else await self.plugin_threads.run(function)
 
     def _ask_status(self, observed: Observed, without: Collection[str]) -> StatusReport | None:
         if observed.deleted_workloads:
             # A workload is gone. If it had ended, the job has (B27); otherwise there is nothing to report.
             states = [each.state for each in observed.deleted_workloads]
-            last = self._framework.status(observed.job, observed.listers.with_objects(states), without=without)
+            last = self.framework.status(observed.job, observed.listers.with_objects(states), without=without)
             if last is not None and finished(last.conditions):
                 return last
-        if self._plugin_threads is not None:
-            return self._framework.status(observed.job, observed.listers, without=without)
+        if self.plugin_threads is not None:
+            return self.framework.status(observed.job, observed.listers, without=without)
         # Our own report what a workload says, and leave it as it is, which others need not; and it is decoded already.
         listers = observed.listers.sharing(observed.workloads.values())
-        return self._framework.status(observed.job, listers, without=without) if observed.workloads else None
+        return self.framework.status(observed.job, listers, without=without) if observed.workloads else None
 
 
 def _runs(observed: Observed) -> bool:

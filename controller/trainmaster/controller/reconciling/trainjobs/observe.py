@@ -26,9 +26,9 @@ from trainmaster.controller.conditions import is_true, stored_status
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
-from trainmaster.controller.kube.rest.missing_rights import ASK
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.missing_rights import ASK
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.controller.reconciling.listers import StoreListers, readable
 from trainmaster.controller.reconciling.trainjobs.event_handlers import owner_keys
 from trainmaster.controller.reconciling.writes import GroupVersionKind
@@ -114,11 +114,7 @@ class Observed(NamedTuple):
         return len(self.snapshot or b"") + len(self.runtime or b"") + workloads
 
     def read_snapshot(self) -> JsonObject | None:
-        """Decode the snapshot, if there is one.
-
-        Raises:
-            ObjectUnreadable: Only its metadata could be read.
-        """
+        """Decode the snapshot, if there is one; raises `ObjectUnreadable` if only its metadata could be read."""
         return None if self.snapshot is None else readable(orjson.loads(self.snapshot))
 
     def existing(self, api_version: str, kind: str, name: str) -> JsonObject | None:
@@ -140,12 +136,6 @@ def observe(
     job: TrainJob, raw: JsonObject, listers: StoreListers, *, deleted_workloads: Iterable[DeletedWorkload] = ()
 ) -> Observed:
     """Look up everything that the decisions about a TrainJob rest on.
-
-    Args:
-        job: The TrainJob.
-        raw: The same, as the server gave it.
-        listers: The caches.
-        deleted_workloads: The last known states of workloads that it had.
 
     Raises:
         ObjectUnreadable: Its runtime or a workload of it exists but cannot be read.
@@ -225,11 +215,7 @@ async def with_live_runtime(job: TrainJob, listers: StoreListers, api_reader: AP
 
 
 class DeletedWorkloads:
-    """The last states of workloads whose TrainJobs have not ended.
-
-    Args:
-        trainjobs: The cache of TrainJobs.
-    """
+    """The last states of workloads whose TrainJobs have not ended."""
 
     def __init__(self, trainjobs: Store) -> None:
         self._trainjobs = trainjobs

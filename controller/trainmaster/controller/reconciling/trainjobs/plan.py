@@ -28,7 +28,7 @@ from datetime import datetime
 from trainmaster.controller.conditions import RUNTIME_DENIED, RUNTIME_NOT_FOUND
 from trainmaster.controller.diagnosis.counts import without_jobs
 from trainmaster.controller.diagnosis.diagnosis import NOTHING, Findings
-from trainmaster.controller.kube.clock import parse_time
+from trainmaster.controller.kube.clock import seconds_until
 from trainmaster.controller.reconciling.drift import Drift, drift, owned_fields
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.observe import Observed, identity_of
@@ -106,11 +106,8 @@ def plan(observed: Observed, framework: Framework, *, fails: bool, resizes: bool
     """Decide what to write for one TrainJob.
 
     Args:
-        observed: What it rests on.
-        framework: The plugins.
         fails: Whether the manager ends it.
         resizes: Whether its JobSet is asked to change its size while it runs.
-        now: The time.
 
     Raises:
         ObjectUnreadable: Its snapshot exists but cannot be read.
@@ -188,12 +185,10 @@ def seconds_to_deadline(job: TrainJob, now: datetime) -> float | None:
     if suspended and suspended.status == "True":
         # The resume has not been noted yet: the clock starts when this reconcile notes it.
         return float(job.spec.active_deadline_seconds)
-    resumed = _moment(suspended.last_transition_time) if suspended else None
-    start = resumed or _moment(job.metadata.creation_timestamp)
-    if start is None:
-        return None
-    # In seconds, because the calendar may end before the deadline does.
-    return job.spec.active_deadline_seconds - (now - start).total_seconds()
+    resumed = suspended.last_transition_time if suspended else None
+    limit, created = job.spec.active_deadline_seconds, job.metadata.creation_timestamp
+    since_resumed = seconds_until(resumed, limit, now)
+    return seconds_until(created, limit, now) if since_resumed is None else since_resumed
 
 
 def time_to_live(observed: Observed) -> int | None:
@@ -213,31 +208,15 @@ def _ttl_after_finished(job: TrainJob, runtime: TrainingRuntime | ClusterTrainin
 
 
 def _seconds_to_expiry(conditions: Iterable[JsonObject], ttl: int | None, now: datetime) -> float | None:
-    """Compute the seconds until a finished TrainJob, kept for `ttl` of them, may go; zero or less: now; None: never.
-
-    Args:
-        conditions: Those of the TrainJob, which say when it ended.
-        ttl: For how many seconds it is kept; None: for ever.
-        now: The time.
-    """
+    """Compute the seconds until a finished TrainJob, kept for `ttl` of them, may go; zero or less: now; None: never."""
     if ttl is None:
         return None
     ends = [
-        _moment(condition.get("lastTransitionTime"))
+        seconds_until(condition.get("lastTransitionTime"), ttl, now)
         for condition in conditions
         if condition.get("type") in FINAL_CONDITIONS and condition.get("status") == "True"
     ]
-    end = min((moment for moment in ends if moment is not None), default=None)
-    # In seconds, because the calendar may end before the job does.
-    return None if end is None else ttl - (now - end).total_seconds()
-
-
-def _moment(text: str | None) -> datetime | None:
-    """Read a time of an object; None if it has none there, or something else."""
-    try:
-        return parse_time(text or "")
-    except ValueError:
-        return None
+    return min((seconds for seconds in ends if seconds is not None), default=None)
 
 
 def _find_lack_of_jobs(resolution: Resolution, observed: Observed, planned: Plan) -> None:
@@ -347,9 +326,8 @@ def _is_frozen(text: str, digest: str, observed: Observed) -> bool:
     if observed.snapshot_digest == digest:
         return True
     if not observed.snapshot_digest and (job.status.jobs_status or observed.workloads):
-        return (
-            True  # it was built before there were digests; a condition alone says that of a snapshot which was refused
-        )
+        # It was built before there were digests; a condition alone says that of a snapshot which was refused.
+        return True
     live = observed.listers.body(*runtime_key(job))
     if live is None:
         return False

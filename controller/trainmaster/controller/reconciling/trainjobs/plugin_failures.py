@@ -11,7 +11,6 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -61,37 +60,17 @@ def is_for_plugin(problem: Problem | None) -> bool:
     return problem is not None and problem.reason in (PLUGIN_FAILED, PLUGIN_QUARANTINED)
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What was told of one TrainJob."""
-
-    uid: str
-    plugins: frozenset[tuple[str, str]]
-    condition: JsonObject
-    at: float
-
-
 class SkippedPlugins:
-    """Tells owners which plugins their TrainJobs go on without.
-
-    Args:
-        recorder: Where events go.
-        clock: The time.
-    """
+    """Tells owners which plugins their TrainJobs go on without."""
 
     def __init__(self, recorder: Recorder, clock: Clock) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._told: dict[str, _Told] = {}
+        self._told: dict[str, tuple[tuple[str, frozenset[tuple[str, str]]], JsonObject, float]] = {}
+        """By key: the UID of the TrainJob and the plugins that were told, the condition, and when that was."""
 
     def condition(self, key: str, raw: JsonObject, failures: Sequence[PluginFailed] | None) -> JsonObject | None:
-        """Return the condition of a TrainJob, and tell of it if it is news.
-
-        Args:
-            key: The TrainJob.
-            raw: The same as it is stored.
-            failures: Of the plugins without which it was resolved; None: it was not, so that nothing is known.
-        """
+        """Return the condition of a TrainJob, told if it is news; failures are None if it was not resolved."""
         if failures is None:
             return find_condition(stored_status(raw)["conditions"], PLUGIN_SKIPPED)
         if not failures:
@@ -101,12 +80,12 @@ class SkippedPlugins:
             SKIPPED.labels(failure.plugin, _reason(failure)).inc()
         uid, now = raw["metadata"]["uid"], self._clock.monotonic()
         plugins = frozenset((failure.plugin, _reason(failure)) for failure in failures)
-        last = self._told.get(key)
-        if last is not None and (last.uid, last.plugins) == (uid, plugins) and now - last.at < REPORT_INTERVAL:
-            return last.condition
+        told, condition, at = self._told.get(key, (None, {}, 0.0))
+        if told == (uid, plugins) and now - at < REPORT_INTERVAL:
+            return condition
         condition = _condition(failures)
-        self._told[key] = _Told(uid, plugins, condition, now)
-        if last is None or (last.uid, last.plugins) != (uid, plugins):
+        self._told[key] = (uid, plugins), condition, now
+        if told != (uid, plugins):
             log.warning("the TrainJob goes on without a plugin", plugins=sorted(plugins), message=condition["message"])
             self._recorder.event(
                 raw,

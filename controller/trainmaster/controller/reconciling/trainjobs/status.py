@@ -54,9 +54,7 @@ def next_status(
     """Compute the status of a TrainJob.
 
     Args:
-        observed: The TrainJob as it was observed.
         decided: What was decided of it. The digest of its snapshot is written together with what else changes.
-        problem: What stands in the way of building it.
         skipped: The condition that it goes on without some plugins, if it does.
         now: RFC 3339, for conditions that flip.
     """

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from trainmaster.controller.container_failures import JOBSET_LABEL, REPLICATED_JOB_LABEL
+from trainmaster.controller.container_failures import REPLICATED_JOB_LABEL
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.pods.evidence import is_deleted, labels_of, spec_of, who
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
 from trainmaster.controller.explain.pods import wanted_pods
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.view import JobView
-from trainmaster.runtime.api.constants import NODE
+from trainmaster.runtime.api.constants import JOBSET_LABEL, NODE
 from trainmaster.runtime.jsontree import JsonObject
 
 _NODES: Final = ("PET_NNODES", "JAX_NUM_PROCESSES", "NUM_PROCESSES", "DMLC_NUM_WORKER")

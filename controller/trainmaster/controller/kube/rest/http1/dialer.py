@@ -60,11 +60,7 @@ class Dialer:
         return self._config.ssl_context or _default_context()
 
     async def dial(self, where: str) -> Connection:
-        """Open a connection; `where` names the request that needs it.
-
-        Raises:
-            NotConnected: There is none.
-        """
+        """Open a connection for the request that `where` names, or raise `NotConnected`."""
         connection, peer = Connection(context=self.context()), self.nearest
         try:
             async with self._clock.timeout(self._timeout):

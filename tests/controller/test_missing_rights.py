@@ -13,11 +13,11 @@ from support.web import listening
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import ApiError, Forbidden, MalformedResponse, excerpt
-from trainmaster.controller.kube.rest.missing_rights import MissingRights
-from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.request import confidential
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, SECRETS
 from trainmaster.controller.kube.rest.watch import decode_event
+from trainmaster.controller.missing_rights import MissingRights
+from trainmaster.controller.policyrule import READ, PolicyRule
 from trainmaster.controller.server.authentication import TOKEN_REVIEWS
 
 RULES = [

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
+from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.controller.resources import TRAINJOBS, watched_resource
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.listers import Watch
@@ -38,12 +38,7 @@ def trainjob_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
 
 
 def job_rules(kind: JobKind, resource: Resource) -> Iterator[PolicyRule]:
-    """Return the rights that it takes to do what plans of one kind say, apart from what jobs of all kinds have.
-
-    Args:
-        kind: The kind.
-        resource: The same, as a resource.
-    """
+    """Return the rights that it takes to do what plans of one kind say, apart from what jobs of all kinds have."""
     part = kind.controller_name
     yield from owner_rules(resource, needed_by=part)
     ledger = "write down what its resilience policy has charged, in an annotation"
@@ -82,12 +77,7 @@ def pod_rules(*, has_services: bool) -> Iterator[PolicyRule]:
 
 
 def owner_rules(resource: Resource, *, needed_by: str) -> Iterator[PolicyRule]:
-    """Return the rights that it takes to own objects, and to write the statuses of their owners.
-
-    Args:
-        resource: The kind of the owners.
-        needed_by: Who reconciles them.
-    """
+    """Return the rights that it takes to own objects, and to write the statuses of their owners."""
     rule = partial(PolicyRule, resource=resource, needed_by=needed_by)
     yield rule(verbs=("get",), reason="build nothing for a job that is gone")
     yield rule(verbs=("delete",), reason="end what has outlived ttlSecondsAfterFinished")

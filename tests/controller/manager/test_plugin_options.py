@@ -14,7 +14,7 @@ from support.virtualtime import VirtualClock
 
 from trainmaster.controller.configuration import Configuration, load_configuration
 from trainmaster.controller.configuration.reload import ConfigurationReloader
-from trainmaster.controller.plugins.loading import PluginOptions
+from trainmaster.controller.manager.plugin_options import PluginOptions
 from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.framework.interface import Desired

@@ -23,8 +23,8 @@ from urllib.parse import unquote
 import structlog
 
 from trainmaster.controller.kube.rest.errors import Forbidden
-from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.policyrule import READ, PolicyRule
 
 log = structlog.get_logger(__name__)
 
@@ -67,11 +67,7 @@ class Right(NamedTuple):
 
 
 class MissingRights:
-    """The rights that the API server refuses to a process.
-
-    Args:
-        rules: What its parts have declared to need.
-    """
+    """The rights that the API server refuses to a process."""
 
     def __init__(self, rules: Iterable[PolicyRule]) -> None:
         self._rules = list(rules)

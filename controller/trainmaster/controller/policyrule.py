@@ -2,7 +2,7 @@
 
 A `PolicyRule` is that of `rbac.authorization.k8s.io`, for one resource, with who needs it and why. Whoever calls a
 client has `POLICY_RULES`, or a function `policy_rules` where they depend on something; `manager.policy_rules` collects
-them for a configuration, and `manager.roles` makes roles of them.
+them for a configuration, with those of `kube`, which knows of no rights; `manager.roles` makes roles of them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ class PolicyRule:
     """Verbs on one resource, and who needs them for what.
 
     Attributes:
-        resource: What is read or written.
         verbs: Verbs, in the order of `VERBS`.
         needed_by: The part or the plugin that needs them, as people call it.
-        reason: What for.
         subresource: For instance `status`; empty for the object itself.
         names: The only objects that it is about; empty for all.
         namespace: The only namespace that it is about; empty for all in which TrainJobs are served.

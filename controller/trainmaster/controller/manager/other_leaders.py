@@ -8,15 +8,15 @@ Guarantees:
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
 from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
-from trainmaster.controller.kube.rest.resources import LEASES, Resource
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.controller.kube.rest.resources import LEASES
+from trainmaster.controller.policyrule import PolicyRule
 
 log = structlog.get_logger(__name__)
 
@@ -44,26 +44,10 @@ def policy_rules(*, name: str) -> tuple[PolicyRule, ...]:
     )
 
 
-class LeaseReader(Protocol):
-    """What looking needs of a client."""
-
-    async def list(
-        self, resource: Resource, namespace: str | None, *, field_selector: str | None, limit: int | None
-    ) -> JsonObject:
-        """Read a collection; raises errors of the client."""
-
-
 class OtherLeaders:
-    """Looks for leases of one name in all other namespaces.
+    """Looks for leases of one name in all other namespaces."""
 
-    Args:
-        client: Reads leases.
-        namespace: That of our own lease.
-        name: That of the lease.
-        clock: The time.
-    """
-
-    def __init__(self, client: LeaseReader, *, namespace: str, name: str, clock: Clock) -> None:
+    def __init__(self, client: KubeClient, *, namespace: str, name: str, clock: Clock) -> None:
         self._client = client
         self._namespace = namespace
         self._name = name
