@@ -61,7 +61,7 @@ class Machine:
         return found
 
 
-TWO = {"containers": [{"name": "a"}, {"name": "b"}]}
+TWO: Any = {"containers": [{"name": "a"}, {"name": "b"}]}
 
 
 def begun(**spec: Any) -> Machine:

@@ -130,7 +130,7 @@ class Player:
         body: Any = None,
         *,
         content_type: str = JSON,
-        query: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
     ) -> tuple[int, JsonObject, tuple[str, ...]]:
         answer = await self._client.send(method, path, body, content_type=content_type, **(query or {}))
         is_json = answer.headers["Content-Type"].startswith(JSON)
