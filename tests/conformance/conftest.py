@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from support.conformance import (
@@ -108,34 +109,24 @@ async def namespace(client: Client) -> AsyncIterator[str]:
         yield name
 
 
-@pytest.fixture
-def configmaps(client: Client, namespace: str) -> Collection:
-    return client.collection("v1", "configmaps", namespace)
+def _collection(resource: str, api_version: str = "v1") -> Any:
+    """A fixture: the objects of a resource in the namespace of a test."""
+
+    @pytest.fixture
+    def collection(client: Client, namespace: str) -> Collection:
+        return client.collection(api_version, resource, namespace)
+
+    return collection
 
 
-@pytest.fixture
-def secrets(client: Client, namespace: str) -> Collection:
-    return client.collection("v1", "secrets", namespace)
-
-
-@pytest.fixture
-def services(client: Client, namespace: str) -> Collection:
-    return client.collection("v1", "services", namespace)
+configmaps, secrets, services = _collection("configmaps"), _collection("secrets"), _collection("services")
+leases, jobs = _collection("leases", "coordination.k8s.io/v1"), _collection("jobs", "batch/v1")
+core, events = _collection("events"), _collection("events", "events.k8s.io/v1")
 
 
 @pytest.fixture
 def namespaces(client: Client) -> Collection:
     return client.collection("v1", "namespaces")
-
-
-@pytest.fixture
-def leases(client: Client, namespace: str) -> Collection:
-    return client.collection("coordination.k8s.io/v1", "leases", namespace)
-
-
-@pytest.fixture
-def jobs(client: Client, namespace: str) -> Collection:
-    return client.collection("batch/v1", "jobs", namespace)
 
 
 @pytest.fixture

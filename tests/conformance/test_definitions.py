@@ -120,6 +120,7 @@ NOT_STRUCTURAL: dict[str, JsonObject] = {
     "untyped": {},
     "described-only": {"description": "no type"},
     "array-without-items": {"type": "array"},
+    "untyped-items": {"type": "array", "items": {}},
     "untyped-below": {"type": "object", "properties": {"b": {}}},
     "unknown-type": {"type": "wrong"},
     "map-without-keys": {"type": "array", "x-kubernetes-list-type": "map", "items": {"type": "object"}},
@@ -142,13 +143,24 @@ NOT_STRUCTURAL: dict[str, JsonObject] = {
 }
 
 
-@pytest.mark.parametrize("field", NOT_STRUCTURAL.values(), ids=NOT_STRUCTURAL)
-async def test_a_schema_must_be_structural(crds: Collection, field: JsonObject) -> None:
-    crd = definition({"type": "object", "properties": {"a": field}})
+_A = "spec.validation.openAPIV3Schema.properties[spec].properties[a]"
+SAID = {
+    "untyped": f"{_A}.type: Required value: must not be empty for specified object fields",
+    "array-without-items": f"{_A}.items: Required value: must be specified",
+    "untyped-items": f"{_A}.items.type: Required value: must not be empty for specified array items",
+    "map-without-keys": "must not be empty if x-kubernetes-list-type is map",
+    "optional-key-without-default": f"{_A}.items.properties[k].default: Required value: this property is in x-",
+    "properties-and-additional": f"{_A}.additionalProperties: Forbidden: additionalProperties and properties are",
+}
+
+
+@pytest.mark.parametrize("name", NOT_STRUCTURAL)
+async def test_a_schema_must_be_structural(crds: Collection, name: str) -> None:
+    crd = definition({"type": "object", "properties": {"a": NOT_STRUCTURAL[name]}})
     answer = await crds.create(crd)
     if answer.status == 201:
         await crds.delete(crd["metadata"]["name"])
-    answer.refused(422, "Invalid")
+    assert SAID.get(name, "") in answer.refused(422, "Invalid")["message"]
 
 
 async def test_a_column_whose_path_is_broken_ends_the_table(client: Client, namespace: str) -> None:

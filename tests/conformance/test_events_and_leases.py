@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.conformance import Client, Collection
+from support.conformance import Collection
 from support.samples import lease
 
 from trainmaster.runtime.jsontree import JsonObject
-
-
-@pytest.fixture
-def core(client: Client, namespace: str) -> Collection:
-    return client.collection("v1", "events", namespace)
-
-
-@pytest.fixture
-def events(client: Client, namespace: str) -> Collection:
-    return client.collection("events.k8s.io/v1", "events", namespace)
 
 
 @pytest.fixture

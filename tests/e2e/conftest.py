@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from support.commands import client_of
 from support.team import KUBECONFIG_VARIABLE, Place, new_place
+
+from trainmaster.controller.kube.rest.client import KubeClient
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +29,10 @@ async def place(any_kubeconfig: str) -> AsyncIterator[Place]:
     """A namespace of a cluster with Trainmaster, for the tests of a module."""
     async with new_place(any_kubeconfig) as place:
         yield place
+
+
+@pytest.fixture
+async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
+    """A client of the embedded cluster of this worker."""
+    async with client_of(cluster_home / ".trainmaster" / "kubeconfig") as client:
+        yield client

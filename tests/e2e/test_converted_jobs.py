@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import yaml
-from support.commands import client_of, trainmaster
+from support.commands import trainmaster
 from support.conversions import expected_environment, new_host, recorded, with_commands
 from support.machine import FOUND
 from support.training import ended, python
@@ -61,12 +60,6 @@ CASES = {
     "087-jax-four-workers-port": JAX,
     "095-paddle-workers": None,
 }
-
-
-@pytest.fixture
-async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
-    async with client_of(cluster_home / ".trainmaster" / "kubeconfig") as client:
-        yield client
 
 
 @pytest.mark.parametrize("name", CASES)

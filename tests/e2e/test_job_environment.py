@@ -5,22 +5,11 @@ So that addresses and ports are right also where nobody has the frameworks: the 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
-from support.commands import client_of
 from support.running_jobs import all_ended, job, jobs, logs, succeeded
 from support.training import python
 
 from trainmaster.controller.kube.rest.client import KubeClient
-
-
-@pytest.fixture
-async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
-    async with client_of(cluster_home / ".trainmaster" / "kubeconfig") as client:
-        yield client
-
 
 # What paddle.distributed.launch does with its variables: who has the address of PADDLE_MASTER serves there, the others
 # come to it, until there are PADDLE_NNODES of them.

@@ -7,13 +7,11 @@ alone. JAX and XGBoost are there in `make test-nightly`, PyTorch after `make run
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
-from support.commands import client_of
 from support.running_jobs import all_ended, job, jobs, logs, succeeded
 from support.training import python, until
 
@@ -39,12 +37,6 @@ def needs(module: str) -> list[pytest.MarkDecorator]:
     by = INSTALLED_BY.get(module, "make test-nightly")
     missing = pytest.mark.skipif(find_spec(module) is None, reason=f"{module} is not installed; `{by}` installs it")
     return [missing, *([pytest.mark.torch] if module == "torch" else [])]
-
-
-@pytest.fixture
-async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
-    async with client_of(cluster_home / ".trainmaster" / "kubeconfig") as client:
-        yield client
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -34,10 +33,9 @@ MANY = 200
 
 
 @pytest.fixture
-async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
-    async with client_of(cluster_home / ".trainmaster" / "kubeconfig") as client:
-        await apply_runtime(client, runtime())
-        yield client
+async def client(client: KubeClient) -> KubeClient:
+    await apply_runtime(client, runtime())
+    return client
 
 
 @pytest.mark.parametrize("mode", ["namespaces", "rewriting"])

@@ -10,6 +10,7 @@ from support.virtualtime import VirtualClock
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import PODS, Resource
+from trainmaster.devcluster.apiserver.jsonpatch import merge_patch
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 
@@ -113,7 +114,7 @@ class FakeCluster:
         self._ask(self.text("patch", resource, name))
         old = self._found(resource, namespace, name)
         _check(patch["metadata"], old)
-        return self.store(_merged(old, patch))
+        return self.store(merge_patch(old, patch))
 
     async def patch_status(
         self, resource: Resource, namespace: str, name: str, patch: JsonObject, *, field_manager: str
@@ -124,7 +125,7 @@ class FakeCluster:
         old = self._found(resource, namespace, name)
         assert {"uid", "resourceVersion"} == patch["metadata"].keys()
         _check(patch["metadata"], old)
-        status = {} if patch["status"] is None else _merged(old.get("status") or {}, patch["status"])
+        status = {} if patch["status"] is None else merge_patch(old.get("status") or {}, patch["status"])
         answer = self.store({**old, "status": status})
         self.on_write(answer)
         return answer["status"], answer["metadata"]["resourceVersion"]
@@ -186,15 +187,3 @@ def _check(preconditions: JsonObject, obj: JsonObject) -> None:
         wanted = preconditions.get(field)
         if wanted is not None and wanted != obj["metadata"].get(field):
             raise Conflict(status=409, reason="Conflict", message=f"{field} is not {wanted}")
-
-
-def _merged(old: JsonObject, patch: JsonObject) -> JsonObject:
-    merged = dict(old)
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        elif isinstance(value, dict) and isinstance(merged.get(key), dict):
-            merged[key] = _merged(merged[key], value)
-        else:
-            merged[key] = value
-    return merged

@@ -65,13 +65,14 @@ _VOLATILE = frozenset({"uid", "resourceVersion", "creationTimestamp", "managedFi
 
 
 class _Loader(yaml.CSafeLoader):
-    """YAML as Kubernetes reads it: times are text."""
+    """YAML as Kubernetes reads it: times are text, and so are yes and no."""
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    first: [each for each in resolvers if each[0].rpartition(":")[2] not in ("timestamp", "bool")]
     for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(true|false|True|False)$"), list("tfTF"))
 
 
 def load_yaml(text: str) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 
 import orjson
-from support.reviews import Reviews
+from support.reviews import ODD, Reviews
 
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.kube.rest.transport import Guard, Response, Transport
@@ -37,41 +37,11 @@ RAW: Final = [
 ]
 """Values of which some cannot be decoded."""
 
-_ODD: Final[list[Any]] = [
-    None,
-    0,
-    -1,
-    2**63,
-    1.5,
-    True,
-    "",
-    "x",
-    "\x00\x1b",
-    "\u2028\ufeff",
-    "日本\U0001f600",
-    [],
-    {},
-    [[]],
-]
 _FIELDS: Final = (
-    "labels",
-    "annotations",
-    "ownerReferences",
-    "finalizers",
-    "deletionTimestamp",
-    "generation",
-    "uid",
-    "name",
+    *("labels", "annotations", "ownerReferences", "finalizers", "deletionTimestamp", "generation", "uid", "name"),
 )
 _TEXTS: Final = [
-    "",
-    "a: &a [1]\nb: *a",
-    "<<: {a: 1}",
-    "[" * 5000,
-    "- " * 3000,
-    "kind: TrainingRuntime",
-    "\x00",
-    "{" * 2000,
+    *("", "a: &a [1]\nb: *a", "<<: {a: 1}", "[" * 5000, "- " * 3000, "kind: TrainingRuntime", "\x00", "{" * 2000),
     "a: 1\n" * 3,
     "l0: &l0 {k: v}\n" + "\n".join(f"l{n}: &l{n} {{<<: [{','.join([f'*l{n - 1}'] * 9)}]}}" for n in range(1, 20)),
     "a:\n" + "- 1\n" * 100_000,
@@ -102,13 +72,7 @@ class OddObjects:
         job = f"odd{number}"
         uid = f"uid-{number}-{self._random.randrange(3)}"
         obj = self._sensible(kind, job)
-        reference = {
-            "apiVersion": TRAINJOBS.api_version,
-            "kind": "TrainJob",
-            "name": job,
-            "uid": uid,
-            "controller": True,
-        }
+        owner = {"apiVersion": TRAINJOBS.api_version, "kind": "TrainJob", "name": job, "uid": uid, "controller": True}
         obj["metadata"] = {
             "name": {"TrainJob": job, "JobSet": job, "ConfigMap": f"{job}-runtime-snapshot"}.get(
                 kind, f"{kind}{number}".lower()
@@ -116,7 +80,7 @@ class OddObjects:
             "namespace": NAMESPACE,
             "uid": uid if kind == "TrainJob" else f"{kind}-{self._random.randrange(10**9)}",
             "resourceVersion": str(self._random.randrange(1, 10**6)),
-            **({} if kind == "TrainJob" else {"ownerReferences": [reference]}),
+            **({} if kind == "TrainJob" else {"ownerReferences": [owner]}),
         }
         if kind.endswith("Runtime"):
             obj["metadata"]["name"] = self._random.choice(("rt", "torch-distributed", job))
@@ -131,7 +95,7 @@ class OddObjects:
             made["data"] = {"runtime": self._random.choice(_TEXTS)}
         if kind in ("JobSet", "TrainJob"):
             condition = {"type": self._random.choice(("Completed", "Failed", "Complete", "x")), "status": "True"}
-            made["status"] = {"conditions": [condition, self._random.choice(_ODD)]}
+            made["status"] = {"conditions": [condition, self._random.choice(ODD)]}
         return made
 
     def _spoilt(self, obj: JsonObject) -> bytes:
@@ -139,14 +103,14 @@ class OddObjects:
         raw: list[bytes] = []
         match self._random.randrange(8):
             case 0:
-                metadata[self._random.choice(_FIELDS)] = self._random.choice(_ODD)
+                metadata[self._random.choice(_FIELDS)] = self._random.choice(ODD)
             case 1:
                 metadata["managedFields"] = self._managed_fields()
             case 2:
                 metadata["managedFields"] = [{"manager": "trainer", "operation": "Apply", "fieldsV1": "RAW0"}]
                 raw = [self._random.choice(RAW)]
             case 3:
-                obj[self._random.choice(("spec", "status", "data"))] = self._random.choice(_ODD)
+                obj[self._random.choice(("spec", "status", "data"))] = self._random.choice(ODD)
             case 4 | 5:
                 obj[self._random.choice(("spec", "status", "data", "other"))] = {"a": ["RAW0", {"b": "RAW1"}]}
                 raw = [self._random.choice(RAW), self._random.choice(RAW[:17])]
@@ -159,9 +123,9 @@ class OddObjects:
 
     def _managed_fields(self) -> Any:
         odd = self._random.choice
-        fields = {odd(("f:spec", "k:{", 'k:{"a":1}', "v:[", "i:0", ".", "")): {odd(("f:a", "k:[]", "v:1")): odd(_ODD)}}
-        entry = {"manager": odd(("trainer", 7)), "operation": odd(("Apply", None)), "fieldsV1": odd((fields, *_ODD))}
-        return odd(([entry], [entry, odd(_ODD)], odd(_ODD), entry))
+        fields = {odd(("f:spec", "k:{", 'k:{"a":1}', "v:[", "i:0", ".", "")): {odd(("f:a", "k:[]", "v:1")): odd(ODD)}}
+        entry = {"manager": odd(("trainer", 7)), "operation": odd(("Apply", None)), "fieldsV1": odd((fields, *ODD))}
+        return odd(([entry], [entry, odd(ODD)], odd(ODD), entry))
 
 
 class OddTransport:

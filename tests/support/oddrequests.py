@@ -26,17 +26,8 @@ HEADERS = (
 )
 VALUES = (
     *("", "0", "-1", "1", "65536", "65537", "99999999999999999999", "chunked", "chunked, chunked", "gzip", "br"),
-    *(
-        "100-continue",
-        "200-maybe",
-        "close",
-        "keep-alive",
-        "websocket",
-        "h2c",
-        "text/html",
-        "application/json; charset=x",
-    ),
-    *("Bearer", "Bearer a.b.c", "Bearer é", "\x7f", "a" * 5000, "a=b; c", "*/*"),
+    *("100-continue", "200-maybe", "close", "keep-alive", "websocket", "h2c", "text/html"),
+    *("application/json; charset=x", "Bearer", "Bearer a.b.c", "Bearer é", "\x7f", "a" * 5000, "a=b; c", "*/*"),
 )
 METHODS = ("POST", "POST", "POST", "GET", "PUT", "HEAD", "CONNECT", "TRACE", "post", "P\x00ST")
 

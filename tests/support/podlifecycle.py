@@ -61,14 +61,19 @@ class Machine:
         return found
 
 
-def two(**spec: Any) -> Machine:
-    return Machine(containers=[{"name": "a"}, {"name": "b"}], **spec)
+TWO: Any = {"containers": [{"name": "a"}, {"name": "b"}]}
+
+
+def begun(**spec: Any) -> Machine:
+    """A pod whose first containers are to start."""
+    machine = Machine(**spec)
+    machine.actions()
+    return machine
 
 
 def running(**spec: Any) -> Machine:
     """A pod whose only container runs."""
-    machine = Machine(**spec)
-    machine.actions()
+    machine = begun(**spec)
     machine.start("main")
     return machine
 

@@ -31,36 +31,13 @@ KINDS = {
 }
 TEXTS = (
     *("", "a", "node", "trainer", "rt", "launcher", "dataset-initializer", "acme.io/a", "auto", "TrainingRuntime"),
-    *(
-        "kubeflow.org",
-        "1",
-        "500m",
-        "1Gi",
-        "9" * 30,
-        "hf://a/b",
-        "cache://x",
-        "2024-01-01T00:00:00Z",
-        "Ü\u2028",
-        "x" * 300,
-    ),
+    *("kubeflow.org", "1", "500m", "1Gi", "9" * 30, "hf://a/b", "cache://x", "2024-01-01T00:00:00Z"),
+    *("Ü\u2028", "x" * 300),
 )
 NUMBERS = (0, 1, 2, 3, -1, 100, 70_000, 2**31 - 1, 2**31, 2**63, 1.5, -0.0, 1e300)
 ODD: tuple[Any, ...] = (
-    None,
-    True,
-    False,
-    [],
-    {},
-    [[]],
-    [None],
-    {"": None},
-    {"name": 1},
-    "",
-    0,
-    -1,
-    1.5,
-    "x" * 5000,
-    2**63,
+    *(None, True, False, [], {}, [[]], [None], {"": None}, {"name": 1}, "", 0, -1, 1.5, "x" * 5000, 2**63),
+    *("\x00\x1b", "\u2028\ufeff", "日本\U0001f600"),
 )
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 

@@ -20,19 +20,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from support.admission import Answer, Requests
 from support.commands import TIMEOUT
-from support.golden import RESOURCES, Normaliser, in_namespace, load_yaml
+from support.golden import RESOURCES, Normaliser, assert_same, in_namespace, load_yaml
 
+from trainmaster.devcluster.apiserver.jsonpatch import merge_patch
 from trainmaster.runtime.canonical import without_blanks
-from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.jsontree import JsonObject
 
 DIRECTORY = Path(__file__).resolve().parents[1] / "golden/specs"
 CODES = {"Created": 201, "OK": 200, "Invalid": 422, "Forbidden": 403}
@@ -49,7 +48,7 @@ def load_specs() -> list[JsonObject]:
 
 def _written_out(node: Any, bases: Mapping[str, JsonObject]) -> Any:
     if isinstance(node, dict) and "$base" in node:
-        return merged(bases[node["$base"]], _written_out(node.get("$merge", {}), bases))
+        return merge_patch(bases[node["$base"]], _written_out(node.get("$merge", {}), bases))
     if isinstance(node, dict):
         return {key: _written_out(value, bases) for key, value in node.items()}
     if isinstance(node, list):
@@ -57,19 +56,6 @@ def _written_out(node: Any, bases: Mapping[str, JsonObject]) -> Any:
     if isinstance(node, str):
         return _REPEATED.sub(lambda match: match[1] * int(match[2]), node)
     return node
-
-
-def merged(target: Any, patch: Any) -> Any:
-    """Apply a JSON merge patch (RFC 7396)."""
-    if not isinstance(patch, dict):
-        return copy_tree(patch) if isinstance(patch, list) else patch
-    result: JsonObject = copy_tree(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
 
 
 class SpecPlayer:
@@ -115,8 +101,10 @@ class SpecPlayer:
         if code == CODES["Created"]:
             self._made.append(self._path({"kind": obj["kind"], "name": obj["metadata"]["name"]}))
         if "becomes" in step:
-            expected = merged(step["becomes"], {"metadata": {"namespace": answer.body["metadata"].get("namespace")}})
-            _same(_bare(self._normaliser.object(answer.body)), self._normaliser.tree(_bare(expected)))
+            expected = merge_patch(
+                step["becomes"], {"metadata": {"namespace": answer.body["metadata"].get("namespace")}}
+            )
+            assert_same(_bare(self._normaliser.object(answer.body)), self._normaliser.tree(_bare(expected)))
 
     async def _update(self, step: JsonObject) -> None:
         target = step["update"]
@@ -125,7 +113,9 @@ class SpecPlayer:
             present = await self._requests.send("GET", path)
             assert present.code == 200, present.message
             changed = (
-                {**present.body, "spec": target["spec"]} if "spec" in target else merged(present.body, target["merge"])
+                {**present.body, "spec": target["spec"]}
+                if "spec" in target
+                else merge_patch(present.body, target["merge"])
             )
             at = path + (f"/{target['subresource']}" if "subresource" in target else "")
             answer = await self._requests.send("PUT", at, changed)
@@ -159,12 +149,6 @@ class SpecPlayer:
         return resource.path(self._namespace if resource.namespaced else None, target.get("name"))
 
 
-def _same(seen: Any, expected: Any) -> None:
-    if seen != expected:
-        wanted, found = (yaml.safe_dump(each).splitlines() for each in (expected, seen))
-        raise AssertionError("\n".join(difflib.unified_diff(wanted, found, "expected", "seen", lineterm="")))
-
-
 def _equals(normaliser: Normaliser, answer: Answer, expected: JsonObject) -> None:
     seen = normaliser.object(answer.body)
     seen.pop("status", None)
@@ -172,7 +156,7 @@ def _equals(normaliser: Normaliser, answer: Answer, expected: JsonObject) -> Non
         # The schema's defaults; specs leave out what is zero.
         for job in expected["spec"]["replicatedJobs"]:
             job.setdefault("replicas", 1)
-    _same(_bare(seen), normaliser.tree(_bare(expected)))
+    assert_same(_bare(seen), normaliser.tree(_bare(expected)))
 
 
 def _bare(node: Any) -> Any:
@@ -204,13 +188,13 @@ def _missing(seen: Any, expected: Any, path: str) -> Iterator[str]:
 def _conditions(_: Normaliser, answer: Answer, expected: list[JsonObject]) -> None:
     seen = (answer.body.get("status") or {}).get("conditions") or []
     ignored = ("lastTransitionTime", "observedGeneration")
-    _same([{key: value for key, value in each.items() if key not in ignored} for each in seen], expected)
+    assert_same([{key: value for key, value in each.items() if key not in ignored} for each in seen], expected)
 
 
 def _owner(_: Normaliser, answer: Answer, name: str) -> None:
     (owner,) = answer.body["metadata"]["ownerReferences"]
     assert owner.pop("uid")
-    _same(
+    assert_same(
         owner,
         {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",

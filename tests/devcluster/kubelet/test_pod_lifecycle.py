@@ -6,13 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.podlifecycle import Machine, at, running, two
+from support.podlifecycle import TWO, Machine, at, begun, running
 
 from trainmaster.devcluster.kubelet.container import LOST_REASON
 
 
 def test_main_containers_start_together_and_once() -> None:
-    machine = two()
+    machine = Machine(**TWO)
     assert machine.actions().start == ["a", "b"]
     assert machine.actions().start == []
 
@@ -29,16 +29,14 @@ def test_init_containers_run_in_order_and_each_waits_for_success() -> None:
 
 
 def test_a_failing_init_container_fails_the_pod_if_it_may_not_restart() -> None:
-    machine = Machine(initContainers=[{"name": "one"}], restartPolicy="Never")
-    machine.actions()
+    machine = begun(initContainers=[{"name": "one"}], restartPolicy="Never")
     assert machine.run_and_exit("one", 1).start == []
     assert machine.lifecycle.finished
     assert machine.status()["phase"] == "Failed"
 
 
 def test_a_failing_init_container_restarts_under_on_failure() -> None:
-    machine = Machine(initContainers=[{"name": "one"}], restartPolicy="OnFailure")
-    machine.actions()
+    machine = begun(initContainers=[{"name": "one"}], restartPolicy="OnFailure")
     actions = machine.run_and_exit("one", 1)
     assert (actions.start, actions.wake_at) == ([], at(1))
     assert machine.actions(after=1).start == ["one"]
@@ -62,8 +60,7 @@ def test_sidecars_start_before_main_containers_and_end_after_them() -> None:
 
 
 def test_a_sidecar_that_ends_early_restarts() -> None:
-    machine = Machine(initContainers=[{"name": "proxy", "restartPolicy": "Always"}], restartPolicy="Never")
-    machine.actions()
+    machine = begun(initContainers=[{"name": "proxy", "restartPolicy": "Always"}], restartPolicy="Never")
     machine.start("proxy")
     machine.actions()
     machine.start("main")
@@ -84,8 +81,7 @@ def test_a_sidecar_that_ends_early_restarts() -> None:
     ],
 )
 def test_restart_policies(policy: str, code: int, restarts: bool, phase: str) -> None:
-    machine = Machine(restartPolicy=policy)
-    machine.actions()
+    machine = begun(restartPolicy=policy)
     actions = machine.run_and_exit("main", code)
     assert actions.start == []
     assert (actions.wake_at is not None) is restarts
@@ -94,8 +90,7 @@ def test_restart_policies(policy: str, code: int, restarts: bool, phase: str) ->
 
 
 def test_the_pod_goes_on_until_every_main_container_has_ended() -> None:
-    machine = two(restartPolicy="Never")
-    machine.actions()
+    machine = begun(**TWO, restartPolicy="Never")
     machine.start("a", "b")
     machine.exit("a", 1)
     machine.actions()
@@ -106,8 +101,7 @@ def test_the_pod_goes_on_until_every_main_container_has_ended() -> None:
 
 
 def test_delays_double_up_to_the_cap_and_restarts_are_counted() -> None:
-    machine = Machine(restartPolicy="OnFailure")
-    machine.actions()
+    machine = begun(restartPolicy="OnFailure")
     delays = []
     for _ in range(11):
         actions = machine.run_and_exit("main", 1)
@@ -120,8 +114,7 @@ def test_delays_double_up_to_the_cap_and_restarts_are_counted() -> None:
 
 
 def test_a_container_that_ran_long_restarts_soon_again() -> None:
-    machine = Machine(restartPolicy="Always")
-    machine.actions()
+    machine = begun(restartPolicy="Always")
     for _ in range(4):
         machine.run_and_exit("main", 1)
         machine.actions(after=300)
@@ -154,8 +147,7 @@ def test_a_second_deletion_may_shorten_the_grace_period_only() -> None:
 
 
 def test_a_container_that_is_just_starting_is_stopped_too() -> None:
-    machine = Machine()
-    machine.actions()
+    machine = begun()
     machine.lifecycle.delete(grace=5, now=machine.now)
     assert machine.actions().terminate == ["main"]
     assert not machine.lifecycle.finished
@@ -166,8 +158,7 @@ def test_a_container_that_is_just_starting_is_stopped_too() -> None:
 
 def test_a_deleted_pod_that_never_ran_fails() -> None:
     """The Job controller waits for a final phase before it replaces the pod."""
-    machine = Machine(initContainers=[{"name": "one"}])
-    machine.actions()
+    machine = begun(initContainers=[{"name": "one"}])
     machine.start("one")
     machine.lifecycle.delete(grace=5, now=machine.now)
     machine.actions()
@@ -196,16 +187,14 @@ def test_the_deadline_counts_from_the_recorded_start() -> None:
 
 
 def test_the_deadline_of_a_finished_pod_does_not_matter() -> None:
-    machine = Machine(activeDeadlineSeconds=60, restartPolicy="Never")
-    machine.actions()
+    machine = begun(activeDeadlineSeconds=60, restartPolicy="Never")
     machine.run_and_exit("main")
     machine.actions(after=100)
     assert machine.lifecycle.phase == "Succeeded"
 
 
 def test_a_container_that_waits_for_something_tries_again() -> None:
-    machine = Machine()
-    machine.actions()
+    machine = begun()
     machine.lifecycle.deferred(
         "main", reason="CreateContainerConfigError", message='secret "s" not found', now=machine.now
     )
@@ -219,8 +208,7 @@ def test_a_container_that_waits_for_something_tries_again() -> None:
 
 
 def test_a_restart_that_has_to_wait_is_counted_once() -> None:
-    machine = Machine(restartPolicy="Always")
-    machine.actions()
+    machine = begun(restartPolicy="Always")
     machine.run_and_exit("main", 1)
     for _ in range(3):
         assert machine.actions(after=1).start == ["main"]
@@ -233,8 +221,7 @@ def test_a_restart_that_has_to_wait_is_counted_once() -> None:
 
 
 def test_a_container_that_cannot_be_started_fails_the_pod_and_stops_the_others() -> None:
-    machine = two(restartPolicy="Always")
-    machine.actions()
+    machine = begun(**TWO, restartPolicy="Always")
     machine.start("a")
     machine.lifecycle.fail("ImageEntrypointUnknown", "no command", container="b")
     assert machine.actions().terminate == ["a"]
@@ -265,8 +252,7 @@ def test_a_lost_container_fails_the_pod_that_may_not_restart() -> None:
 
 
 def test_a_lost_container_restarts_in_place_where_it_may() -> None:
-    machine = Machine(restartPolicy="OnFailure", initContainers=[{"name": "one"}])
-    machine.actions()
+    machine = begun(restartPolicy="OnFailure", initContainers=[{"name": "one"}])
     machine.run_and_exit("one")
     machine.start("main")
     again = restarted(machine)
@@ -278,8 +264,7 @@ def test_a_lost_container_restarts_in_place_where_it_may() -> None:
 
 
 def test_a_restart_that_was_due_goes_on_after_a_restart_of_the_server() -> None:
-    machine = Machine(restartPolicy="OnFailure")
-    machine.actions()
+    machine = begun(restartPolicy="OnFailure")
     machine.run_and_exit("main", 1)
     again = restarted(machine)
     assert again.actions(after=1).start == ["main"]
@@ -295,8 +280,7 @@ SIDECARS = [{"name": "one", "restartPolicy": "Always"}, {"name": "two", "restart
 
 
 def with_sidecars(**spec: Any) -> Machine:
-    machine = Machine(initContainers=SIDECARS, **spec)
-    machine.actions()
+    machine = begun(initContainers=SIDECARS, **spec)
     for name in ("one", "two", "main"):
         machine.start(name)
         machine.actions()
@@ -304,8 +288,7 @@ def with_sidecars(**spec: Any) -> Machine:
 
 
 def test_a_sidecar_holds_back_what_follows_until_its_startup_probe_succeeds() -> None:
-    machine = Machine(initContainers=SIDECARS[:1])
-    machine.actions()
+    machine = begun(initContainers=SIDECARS[:1])
     machine.lifecycle.running("one", at=machine.now, started=False)
     assert machine.actions().start == []
     assert machine.condition("Initialized")["message"] == "containers with incomplete status: [one]"
@@ -338,8 +321,7 @@ def test_the_grace_period_ends_for_sidecars_too() -> None:
 
 
 def test_a_stopped_container_ends_with_grace_and_restarts_by_the_policy() -> None:
-    machine = two(restartPolicy="Always")
-    machine.actions()
+    machine = begun(**TWO, restartPolicy="Always")
     machine.start("a", "b")
     assert machine.lifecycle.stop_container("a", "because", now=machine.now, grace=5)
     assert not machine.lifecycle.stop_container("a", "again", now=machine.now), "nothing new"
@@ -379,8 +361,7 @@ def test_what_waited_for_a_sidecar_need_not_wait_again_after_a_restart_of_the_se
 
 
 def test_back_off_is_visible_with_the_last_termination() -> None:
-    machine = Machine(restartPolicy="OnFailure")
-    machine.actions()
+    machine = begun(restartPolicy="OnFailure")
     machine.run_and_exit("main", 3)
     [shown] = machine.status()["containerStatuses"]
     assert shown["state"]["waiting"]["reason"] == "CrashLoopBackOff"
@@ -392,8 +373,7 @@ def test_back_off_is_visible_with_the_last_termination() -> None:
 
 def test_a_pod_is_not_ready_while_one_of_its_containers_waits_for_its_restart() -> None:
     """Which is what Jobs and JobSets count."""
-    machine = two(restartPolicy="OnFailure")
-    machine.actions()
+    machine = begun(**TWO, restartPolicy="OnFailure")
     machine.start("a")
     machine.run_and_exit("b", 1)
     assert (machine.status()["phase"], machine.condition("Ready")["status"]) == ("Running", "False")
@@ -408,8 +388,7 @@ def test_a_pod_is_not_ready_while_one_of_its_containers_waits_for_its_restart() 
 
 
 def test_conditions_of_a_running_pod() -> None:
-    machine = two()
-    machine.actions()
+    machine = begun(**TWO)
     machine.start("a")
     message = "containers with unready status: [b]"
     assert machine.condition("ContainersReady")["message"] == message
@@ -432,8 +411,7 @@ def test_conditions_of_a_running_pod() -> None:
 
 def test_conditions_and_fields_of_others_stay() -> None:
     theirs = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-    machine = Machine(status={"conditions": [theirs], "qosClass": "BestEffort", "phase": "Pending"})
-    machine.actions()
+    machine = begun(status={"conditions": [theirs], "qosClass": "BestEffort", "phase": "Pending"})
     assert theirs in machine.status()["conditions"]
     assert machine.status()["qosClass"] == "BestEffort"
 
@@ -447,8 +425,7 @@ def test_readiness_gates_hold_back_ready() -> None:
 
 
 def test_readiness_is_what_the_probe_says() -> None:
-    machine = Machine()
-    machine.actions()
+    machine = begun()
     machine.lifecycle.running("main", at=machine.now, ready=False)
     assert machine.condition("Ready")["status"] == "False"
     assert machine.lifecycle.probed("main", ready=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -50,22 +51,18 @@ _ENDS = {
 }
 
 
-class JobSetActor:
-    """Sets the status of JobSets as their controller does, without Jobs and pods; admits them as its webhooks do."""
+class Actor:
+    """Attends to each object of some resources whenever it changes, and when something is due."""
 
-    resource = JOBSETS
-
-    def __init__(self, server: SimServer, chooser: random.Random, fates: Mapping[str, Fate]) -> None:
+    def __init__(self, server: SimServer, chooser: random.Random, *resources: GroupResource) -> None:
         self._server = server
         self._api = server.api
         self._chooser = chooser
-        self._fates = fates
         self._running_since: dict[str, float] = {}
         """By UID."""
         self._workers: dict[ObjectKey, asyncio.Event] = {}
-        if self.resource == JOBSETS:
-            self._api.add_admission(JOBSETS, jobset_webhook(self._api.registry))
-        self._api.store.subscribe(self.resource, self._note)
+        for resource in resources:
+            self._api.store.subscribe(resource, self._note)
 
     def _note(self, event: Event) -> None:
         wakeup = self._workers.get(event.key)
@@ -75,7 +72,7 @@ class JobSetActor:
         wakeup.set()
 
     async def _attend(self, key: ObjectKey, wakeup: asyncio.Event) -> None:
-        """Bring the status of the JobSet of one name up to date, for ever."""
+        """Do what is due for the object of one name, for ever."""
         delay: float | None = None
         while True:
             try:
@@ -85,27 +82,46 @@ class JobSetActor:
                 pass
             wakeup.clear()
             await asyncio.sleep(self._chooser.uniform(0.05, 0.3))
-            delay = await self._step(key)
+            record = self._api.store.get(key)
+            delay = None if record is None else await self._step(key, record.object)
 
-    async def _step(self, key: ObjectKey) -> float | None:
+    async def _step(self, key: ObjectKey, obj: JsonObject) -> float | None:
         """Do what is due; returns the seconds until something is."""
-        record = self._api.store.get(key)
-        if record is None or "deletionTimestamp" in record.metadata:
+        raise NotImplementedError
+
+
+@contextmanager
+def unless_changed() -> Iterator[None]:
+    """Leave it if somebody else was quicker: that is another event."""
+    try:
+        yield
+    except StatusError as error:
+        if error.code not in {404, 409}:
+            raise
+
+
+class JobSetActor(Actor):
+    """Sets the status of JobSets as their controller does, without Jobs and pods; admits them as its webhooks do."""
+
+    resource = JOBSETS
+
+    def __init__(self, server: SimServer, chooser: random.Random, fates: Mapping[str, Fate]) -> None:
+        super().__init__(server, chooser, self.resource)
+        self._fates = fates
+        if self.resource == JOBSETS:
+            self._api.add_admission(JOBSETS, jobset_webhook(self._api.registry))
+
+    async def _step(self, key: ObjectKey, obj: JsonObject) -> float | None:
+        if "deletionTimestamp" in obj["metadata"]:
             return None
-        status: JsonObject = copy_tree(record.object.get("status") or {})
-        delay = self._advance(record.object, status)
-        if status != record.object.get("status"):
-            try:
+        status: JsonObject = copy_tree(obj.get("status") or {})
+        delay = self._advance(obj, status)
+        if status != obj.get("status"):
+            changed, options = {**obj, "status": status}, _JOBSET_OPTIONS
+            with unless_changed():
                 await self._api.update(
-                    self.resource,
-                    {**record.object, "status": status},
-                    namespace=key.namespace,
-                    subresource="status",
-                    options=_JOBSET_OPTIONS,
+                    self.resource, changed, namespace=key.namespace, subresource="status", options=options
                 )
-            except StatusError as error:
-                if error.code not in {404, 409}:
-                    raise
         return delay
 
     def _advance(self, jobset: JsonObject, status: JsonObject) -> float | None:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from support.sim.actors import Actor, unless_changed
 from support.sim.server import SimServer
 
-from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions, PatchType, WriteOptions
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.apiserver.resources import PODS, VOLCANO_POD_GROUPS
-from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
+from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.runtime.jsontree import JsonObject
 
 _OPTIONS = WriteOptions(field_manager="kubelet")
@@ -35,55 +36,24 @@ class PodFate:
     """With which its container ends; -1: the pod is evicted."""
 
 
-class NodeActor:
+class NodeActor(Actor):
     """Binds, runs and ends pods, and lets gangs of Volcano in."""
 
     def __init__(self, server: SimServer, chooser: random.Random, fates: Mapping[str, Sequence[PodFate]]) -> None:
-        self._server = server
-        self._api = server.api
-        self._chooser = chooser
+        super().__init__(server, chooser, PODS, VOLCANO_POD_GROUPS)
         self._fates = fates
         self._incarnations: dict[str, list[str]] = {}
         """By name: the UIDs that there were."""
-        self._running_since: dict[str, float] = {}
-        """By UID."""
-        self._workers: dict[ObjectKey, asyncio.Event] = {}
-        self._api.store.subscribe(PODS, self._note)
-        self._api.store.subscribe(VOLCANO_POD_GROUPS, self._note)
 
-    def _note(self, event: Event) -> None:
-        wakeup = self._workers.get(event.key)
-        if wakeup is None:
-            wakeup = self._workers[event.key] = asyncio.Event()
-            step = self._run_pod if event.key.resource == PODS else self._admit_gang
-            self._server.spawn(self._attend(event.key, wakeup, step))
-        wakeup.set()
-
-    async def _attend(
-        self, key: ObjectKey, wakeup: asyncio.Event, step: Callable[[JsonObject], tuple[str, JsonObject] | float | None]
-    ) -> None:
-        """Do what is due for the object of one name, for ever."""
-        delay: float | None = None
-        while True:
-            try:
-                async with asyncio.timeout(delay):
-                    await wakeup.wait()
-            except TimeoutError:
-                pass
-            wakeup.clear()
-            delay = None
-            await asyncio.sleep(self._chooser.uniform(0.05, 0.3))
-            record = self._api.store.get(key)
-            if record is None:
-                continue
-            if "deletionTimestamp" in record.metadata:
-                await self._terminate(key)
-                continue
-            due = step(record.object)
-            if isinstance(due, tuple):
-                await self._patch(key, record.metadata["uid"], *due)
-            else:
-                delay = due
+    async def _step(self, key: ObjectKey, obj: JsonObject) -> float | None:
+        if "deletionTimestamp" in obj["metadata"]:
+            await self._terminate(key)
+            return None
+        due = self._run_pod(obj) if key.resource == PODS else self._admit_gang(obj)
+        if not isinstance(due, tuple):
+            return due
+        await self._patch(key, obj["metadata"]["uid"], *due)
+        return None
 
     def _run_pod(self, pod: JsonObject) -> tuple[str, JsonObject] | float | None:
         """Return what is to be written of a pod, by subresource, or the seconds until something is due."""
@@ -120,14 +90,8 @@ class NodeActor:
             "startTime": timestamp(self._api.clock()),
             "conditions": [{"type": "Ready", "status": str(ready)}],
             "containerStatuses": [
-                {
-                    "name": each["name"],
-                    "image": each["image"],
-                    "imageID": "",
-                    "ready": ready,
-                    "restartCount": 0,
-                    "state": state,
-                }
+                {"name": each["name"], "image": each["image"], "imageID": "", "ready": ready, "restartCount": 0}
+                | {"state": state}
                 for each in pod["spec"]["containers"]
             ],
         }
@@ -140,19 +104,9 @@ class NodeActor:
 
     async def _patch(self, key: ObjectKey, uid: str, subresource: str, change: JsonObject) -> None:
         body = {**change, "metadata": {"uid": uid}}
-        try:
-            await self._api.patch(
-                key.resource,
-                key.namespace,
-                key.name,
-                body,
-                patch_type=PatchType.MERGE,
-                subresource=subresource,
-                options=_OPTIONS,
-            )
-        except StatusError as error:
-            if error.code not in {404, 409}:
-                raise
+        options: Any = {"patch_type": PatchType.MERGE, "subresource": subresource, "options": _OPTIONS}
+        with unless_changed():
+            await self._api.patch(key.resource, key.namespace, key.name, body, **options)
 
     async def _terminate(self, key: ObjectKey) -> None:
         """End a pod that is being deleted, and let it go."""
@@ -162,10 +116,6 @@ class NodeActor:
         record = self._api.store.get(key)
         if record is None or "deletionTimestamp" not in record.metadata:
             return
-        try:
-            await self._api.delete(
-                PODS, key.namespace, key.name, options=DeleteOptions(grace_seconds=0, uid=record.metadata["uid"])
-            )
-        except StatusError as error:
-            if error.code not in {404, 409}:
-                raise
+        options = DeleteOptions(grace_seconds=0, uid=record.metadata["uid"])
+        with unless_changed():
+            await self._api.delete(PODS, key.namespace, key.name, options=options)

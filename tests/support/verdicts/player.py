@@ -7,16 +7,14 @@ TRAINMASTER_TEST_KUBECONFIG names; that one must be bare as well.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import aiohttp
-import orjson
+from support.conformance import JSON, Client, connected
 from support.devcluster.envtest import start_environment
 from support.stack import KUBECONFIG_VARIABLE
 from support.verdicts.answers import Answer, recorded_form
@@ -44,27 +42,24 @@ _PATCHES: Mapping[str, str] = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
 }
-_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
 
 @asynccontextmanager
 async def bare_server(directory: Path) -> AsyncIterator[Player]:
     """Start the embedded API server alone, or turn to the given one."""
-    if kubeconfig := os.environ.get(KUBECONFIG_VARIABLE):
-        access = await load_config(kubeconfig=kubeconfig)
-        connector = aiohttp.TCPConnector(ssl=access.ssl_context if access.ssl_context is not None else True)
-        async with aiohttp.ClientSession(access.server, connector=connector, headers=await access.headers()) as session:
-            yield Player(session, embedded=False)
-        return
-    async with start_environment(directory) as environment, environment.session() as session:
-        yield Player(session, embedded=True)
+    async with AsyncExitStack() as stack:
+        kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)
+        if not kubeconfig:
+            await stack.enter_async_context(start_environment(directory))
+        access = await load_config(kubeconfig=kubeconfig or str(directory / "kubeconfig"))
+        yield Player(await stack.enter_async_context(connected(access)), embedded=not kubeconfig)
 
 
 class Player:
     """Sends the requests of cases, each in a namespace of its own."""
 
-    def __init__(self, session: aiohttp.ClientSession, *, embedded: bool) -> None:
-        self._session = session
+    def __init__(self, client: Client, *, embedded: bool) -> None:
+        self._client = client
         self._embedded = embedded
         self._run = secrets.token_hex(3)
         self._number = 0
@@ -134,16 +129,12 @@ class Player:
         path: str,
         body: Any = None,
         *,
-        content_type: str = "application/json",
-        query: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+        query: Mapping[str, Any] | None = None,
     ) -> tuple[int, JsonObject, tuple[str, ...]]:
-        data = None if body is None else orjson.dumps(body)
-        headers = {"Accept": "application/json"} | ({"Content-Type": content_type} if data is not None else {})
-        async with self._session.request(method, path, data=data, headers=headers, params=query) as response:
-            texts = [text for value in response.headers.getall("Warning", ()) for text in _WARNING.findall(value)]
-            is_json = response.content_type == "application/json"
-            answer = await response.json() if is_json else {"message": await response.text()}
-            return response.status, answer, tuple(re.sub(r"\\(.)", r"\1", text) for text in texts)
+        answer = await self._client.send(method, path, body, content_type=content_type, **(query or {}))
+        is_json = answer.headers["Content-Type"].startswith(JSON)
+        return answer.status, answer.json if is_json else {"message": answer.body.decode()}, answer.warnings
 
     async def _remove(self, namespace: str) -> None:
         """Remove what a case made; nobody else does on a server without controllers."""

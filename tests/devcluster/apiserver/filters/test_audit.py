@@ -253,19 +253,7 @@ async def test_without_a_directory_nothing_is_recorded(
 
 ODD: JsonObject = {
     "texts": [
-        "yes",
-        "y",
-        "1e3",
-        "0x10",
-        "1_0",
-        "1:30",
-        "2026-01-01T00:00:00Z",
-        "null",
-        "",
-        "~",
-        "a: b",
-        "- a",
-        "\u00e9\n",
+        *("yes", "y", "1e3", "0x10", "1_0", "1:30", "2026-01-01T00:00:00Z", "null", "", "~", "a: b", "- a", "\u00e9\n")
     ],
     "numbers": [1, 1.5, -0.25, 1e300],
     "rest": [None, True, {}, [], [[1], {"a": []}]],

@@ -129,39 +129,6 @@ def _problems(field: JsonObject) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("field", "problem"),
-    [
-        ({}, "schema.properties[a].type: Required value: must not be empty for specified object fields"),
-        ({"type": "array"}, "schema.properties[a].items: Required value: must be specified"),
-        (
-            {"type": "array", "items": {}},
-            "schema.properties[a].items.type: Required value: must not be empty for specified array items",
-        ),
-        (
-            {"type": "array", "x-kubernetes-list-type": "map", "items": {"type": "object"}},
-            "must not be empty if x-kubernetes-list-type is map",
-        ),
-        (
-            {
-                "type": "array",
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["k"],
-                "items": {"type": "object", "properties": {"k": _TEXT}},
-            },
-            "schema.properties[a].items.properties[k].default: Required value: this property is in x-kubernetes-list",
-        ),
-        (
-            {"type": "object", "properties": {"b": _TEXT}, "additionalProperties": _TEXT},
-            "schema.properties[a].additionalProperties: Forbidden: additionalProperties and properties are",
-        ),
-    ],
-    ids=["untyped", "no-items", "untyped-items", "no-keys", "optional-key", "both-properties"],
-)
-def test_a_schema_that_is_not_structural(field: JsonObject, problem: str) -> None:
-    assert problem in "\n".join(_problems(field))
-
-
-@pytest.mark.parametrize(
     "field",
     [
         {"x-kubernetes-int-or-string": True},

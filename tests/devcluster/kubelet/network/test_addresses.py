@@ -230,12 +230,7 @@ def test_words() -> None:
     words = ["torchrun", "--rdzv_endpoint=train-node-0-0.train:29500", "--master-port", "29500", "--steps", "29500"]
     words += ["sh -c 'serve --port 29500 -p 29500 --ports 29500'", "--master_port=29500"]
     assert REWRITER.words(words) == [
-        "torchrun",
-        "--rdzv_endpoint=127.0.0.1:12345",
-        "--master-port",
-        "12345",
-        "--steps",
-        "29500",
+        *("torchrun", "--rdzv_endpoint=127.0.0.1:12345", "--master-port", "12345", "--steps", "29500"),
         "sh -c 'serve --port 12345 -p 29500 --ports 29500'",
         "--master_port=12345",
     ]

@@ -25,7 +25,6 @@ from trainmaster.runtime.conversion.notes import Conversion, ConversionError
 from trainmaster.runtime.jsontree import JsonObject
 
 KIND = "PyTorchJob"
-INDEX_ZERO = {"rules": [{"succeededIndexes": "0"}]}
 
 
 def converted(master: JsonObject | None, worker: JsonObject | None, **spec: Any) -> Conversion:
@@ -37,11 +36,12 @@ def seen(conversion: Conversion) -> dict[str, dict[str, str]]:
     return {host: environment(pod["containers"][0], fields) for host, pod, fields in pods(built(conversion))}
 
 
-def test_master_and_workers_alike_are_nodes_of_one_trainer() -> None:
-    conversion = converted(replicas(KIND), replicas(KIND, 3))
+@pytest.mark.parametrize(("kind", "policy"), [(KIND, "torch"), ("XGBoostJob", "xgboost")])
+def test_master_and_workers_alike_are_nodes_of_one_trainer(kind: str, policy: str) -> None:
+    conversion = convert_job(job(kind, {"Master": replicas(kind), "Worker": replicas(kind, 3)}))
     assert trainjob_of(conversion)["trainer"]["numNodes"] == 4
-    assert runtime_of(conversion)["mlPolicy"] == {"numNodes": 4, "torch": {}}
-    assert job_spec(conversion)["successPolicy"] == INDEX_ZERO
+    assert runtime_of(conversion)["mlPolicy"] == {"numNodes": 4, policy: {}}
+    assert job_spec(conversion)["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
     ranks = {host: each["RANK"] for host, each in seen(conversion).items()}
     assert ranks == {f"demo-node-0-{rank}.demo": str(rank) for rank in range(4)}
 
@@ -126,19 +126,7 @@ def test_sidecars_get_the_variables_too() -> None:
 
 
 def test_an_elastic_job_keeps_its_variables_and_its_number_of_workers() -> None:
-    policy = {
-        "minReplicas": 1,
-        "maxReplicas": 3,
-        "rdzvBackend": "etcd-v2",
-        "rdzvHost": "demo-worker-1",
-        "rdzvPort": 7,
-        "rdzvId": "id",
-        "rdzvConf": [{"key": "a", "value": "b"}, {"key": "c", "value": "d"}],
-        "standalone": True,
-        "nProcPerNode": 2,
-        "maxRestarts": 5,
-        "metrics": [{"type": "Resource"}],
-    }
+    policy = {"minReplicas": 1, "rdzvBackend": "etcd-v2", "maxRestarts": 5, "metrics": [{"type": "Resource"}]}
     conversion = converted(None, replicas(KIND, 2), elasticPolicy=policy)
     assert runtime_of(conversion)["mlPolicy"] == {"numNodes": 2}
     # V1: one worker that succeeds is enough.
@@ -169,13 +157,6 @@ def test_odd_jobs_are_refused(types: JsonObject, spec: JsonObject, path: str) ->
     with pytest.raises(ConversionError) as caught:
         convert_job(job(KIND, types, **spec))
     assert caught.value.problems[0][0] == path
-
-
-def test_xgboost_nodes_of_one_trainer() -> None:
-    kind = "XGBoostJob"
-    conversion = convert_job(job(kind, {"Master": replicas(kind), "Worker": replicas(kind, 2)}))
-    assert runtime_of(conversion)["mlPolicy"] == {"numNodes": 3, "xgboost": {}}
-    assert job_spec(conversion)["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
 
 
 def test_permanent_exit_codes_are_those_of_the_container_that_trains() -> None:

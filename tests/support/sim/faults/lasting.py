@@ -104,16 +104,8 @@ CHAOS = 120.0
 """Seconds for which chaos lasts."""
 
 LASTING_FAULTS = (
-    "none",
-    "no-bookmarks",
-    "no-streaming-lists",
-    "pages",
-    "expiring-pages",
-    "slow",
-    "duplicates",
-    "coalesced",
-    "short-watches",
-    "chaos",
+    *("none", "no-bookmarks", "no-streaming-lists", "pages", "expiring-pages", "slow", "duplicates", "coalesced"),
+    *("short-watches", "chaos"),
 )
 
 LATE = "late"

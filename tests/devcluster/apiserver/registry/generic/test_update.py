@@ -88,8 +88,18 @@ async def test_an_unconditional_write_survives_another_writer(api: Api) -> None:
     await assert_refused(api.update(CONFIGMAPS, config_map(x="mine"), namespace="default"), 409)
 
 
+_ENTRY = {"manager": "m", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}
+_NOT_FIELDS: list[Any] = [{"f:a": 1}, *({each: {}} for each in ("a", "x:a", "k:{", "k:[]", "v:x", "i:x"))]
+
+
 @pytest.mark.parametrize(
-    "sent", [None, [{"manager": "x"}], [{"manager": "x", "operation": "Odd", "apiVersion": "v1", "fieldsV1": {}}]]
+    "sent",
+    [
+        *(None, [{"manager": "x"}]),
+        *([{**_ENTRY, **odd}] for odd in ({"operation": "Odd"}, {"fieldsType": "FieldsV2"})),
+        *([{**_ENTRY, "fieldsV1": fields}] for fields in _NOT_FIELDS),
+    ],
+    ids=str,
 )
 async def test_managed_fields_that_cannot_be_read_are_not_an_edit(api: Api, sent: Any) -> None:
     made = copy_tree(await api.create(CONFIGMAPS, config_map(x="1"), namespace="default"))
