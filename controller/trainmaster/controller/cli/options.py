@@ -80,12 +80,7 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_configuration_options(parser: argparse.ArgumentParser, *, default: str = "built-in defaults") -> None:
-    """Add `--config` and `--feature-gates`.
-
-    Args:
-        parser: Of the command.
-        default: What the controller is taken to run with if `--config` is not given, for the help text.
-    """
+    """Add `--config` and `--feature-gates`."""
     parser.add_argument(
         "--config",
         action="append",

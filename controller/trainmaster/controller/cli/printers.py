@@ -127,13 +127,7 @@ def invocation(
 ) -> str:
     """Return the command that does something with a job.
 
-    Args:
-        verb: The command.
-        job: What names the job.
-        options: Options of the command.
-        namespace: Of the job.
-        default_namespace: The one that the command takes if none is named.
-        kubeconfig: The one that has to be named; None if it needs none.
+    `default_namespace` is the one that the command takes if none is named.
     """
     words = ["trainmaster", verb, job, *options]
     if namespace != (default_namespace or "default"):

@@ -67,11 +67,6 @@ _PERMISSION = "if a permission is missing: diff makes dry runs, which take those
 async def plan_of(client: KubeClient, job: Job, gang: GangScheduler | None) -> Plan:
     """Decide what to write for a job that is as it would be once the files are applied.
 
-    Args:
-        client: The cluster.
-        job: The job.
-        gang: The gang scheduler of the controller.
-
     Raises:
         KubeError: What is there cannot be read.
     """
@@ -155,13 +150,7 @@ async def compare(
 class DryRun:
     """One dry run of some manifests.
 
-    Args:
-        client: The cluster.
-        framework: The plugins.
-        namespace: Of objects that name none; default: that of the kubeconfig.
-        field_manager: Who applies the files.
-        job_kinds: The kinds of jobs of `kubeflow.org/v1`.
-        gang: Their gang scheduler.
+    `namespace` is that of objects that name none; None: that of the kubeconfig. `field_manager` applies the files.
     """
 
     def __init__(

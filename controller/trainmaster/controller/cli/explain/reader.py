@@ -28,12 +28,7 @@ _TIMEOUT: Final = 10.0
 
 
 class Reader:
-    """Reads objects of one cluster.
-
-    Args:
-        client: How.
-        namespace: Of the job.
-    """
+    """Reads objects of one cluster."""
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
         self.client = client
@@ -62,13 +57,7 @@ class Reader:
     ) -> list[JsonObject] | None:
         """List objects of the namespace, or of all; None if nobody says.
 
-        Args:
-            resource: Which.
-            labels: A label selector.
-            fields: A field selector.
-            everywhere: Whether those of all namespaces are wanted.
-            namespace: Another one than that of the job.
-            is_optional: Whether a cluster is well without the kind: then there are none; else it is noted.
+        `is_optional`: a cluster is well without the kind, and then there are none; else that is noted.
         """
         listed = await self.read_first(
             resource,
@@ -98,17 +87,7 @@ class Reader:
         namespace: str | None = None,
         is_optional: bool = True,
     ) -> tuple[list[JsonObject], bool] | None:
-        """List the first objects of a collection, with whether these are all; None if nobody says.
-
-        Args:
-            resource: Which.
-            most: How many at most; a page more is not read.
-            labels: A label selector.
-            fields: A field selector.
-            everywhere: Whether those of all namespaces are wanted.
-            namespace: Another one than that of the job.
-            is_optional: Whether a cluster is well without the kind: then there are none; else it is noted.
-        """
+        """List the first objects of a collection, with whether these are all; None if nobody says."""
         where = None if everywhere or not resource.namespaced else namespace or self.namespace
         try:
             listed = await list_first(self.client, resource, where, most=most, labels=labels, fields=fields)
@@ -135,14 +114,7 @@ class Reader:
         return [{"apiVersion": resource.api_version, "kind": resource.kind, **found}]
 
     async def read_log(self, pod: JsonObject, container: str, *, tail: int, previous: bool = False) -> LogLines | None:
-        """Read the last lines of a container; None if they may not be read, or nobody answers.
-
-        Args:
-            pod: Its pod, which may be deleted.
-            container: Its name.
-            tail: How many.
-            previous: Whether those of the run before are wanted.
-        """
+        """Read the last lines of a container; None if they may not be read, or nobody answers."""
         name, uid, lines = pod["metadata"]["name"], pod["metadata"]["uid"], LogLines()
         log = PodLog(
             self.client,

@@ -82,15 +82,7 @@ INTERRUPTED: Final = 130
 
 
 class Follower:
-    """Follows some jobs, which may have ended already.
-
-    Args:
-        client: The cluster.
-        jobs: The jobs.
-        reporter: Where everything is reported.
-        choice: The logs that are passed on.
-        clock: The time.
-    """
+    """Follows some jobs, which may have ended already."""
 
     def __init__(
         self,
@@ -372,12 +364,7 @@ class Follower:
 
 
 def make_reporter(*, plain: bool, commands: Commands) -> Reporter:
-    """Choose the reporter that suits where the output goes.
-
-    Args:
-        plain: Whether plain lines are wanted in any case.
-        commands: How the closing summary is to write commands.
-    """
+    """Choose the reporter that suits where the output goes."""
     if plain or not shows_displays():
         return Reporter(commands)
     try:
@@ -399,13 +386,6 @@ async def follow_jobs(
     timeout: float | None = None,  # noqa: ASYNC109 - running out of time is an outcome here, not an error
 ) -> int:
     """Follow jobs; returns the exit code. Ctrl-C ends the following, and nothing else.
-
-    Args:
-        client: Of the cluster.
-        jobs: The jobs.
-        reporter: Where everything is reported.
-        choice: The logs that are passed on.
-        timeout: Seconds to follow at most; None: as long as it takes.
 
     Raises:
         KubeError: The cluster cannot be used.

@@ -15,11 +15,7 @@ from trainmaster.controller.cli.output import write_log
 
 
 class Reporter:
-    """Writes lines; a context manager. What draws something overrides it.
-
-    Args:
-        commands: How the closing summary is to write commands.
-    """
+    """Writes lines; a context manager. What draws something overrides it."""
 
     pods_told = 32
     """How many pods of a job are reported one by one; of the others only what is unusual."""
@@ -48,9 +44,8 @@ class Reporter:
     def log(self, lines: Sequence[str], *, job: str = "") -> None:  # noqa: ARG002 - progress is in the lines themselves
         """Pass on complete lines that pods have printed, as many as have arrived at once.
 
-        Args:
-            lines: Without their newlines, with whatever prefix tells whose they are.
-            job: The key of the job whose rank 0 printed them: they may tell of its progress. Empty for other ranks.
+        They are without newlines, with whatever prefix tells whose they are. `job` is the key of the job whose rank 0
+        printed them, since they may tell of its progress; empty for other ranks.
         """
         if lines:
             write_log("\n".join(lines))

@@ -40,12 +40,8 @@ _LFLAG: Final = 3
 class HeldTerminal:
     """A terminal; a context manager.
 
-    Args:
-        file: What writes to it.
-        begin: What is sent when it is taken.
-        end: What is sent when it is given back.
-        reads_keys: Whether keys are read one by one, and not by lines.
-        on_return: Called when it was taken again, and what was drawn is gone.
+    `begin` is sent when it is taken, `end` when it is given back; `on_return` is called when it was taken again, and
+    what was drawn is gone.
     """
 
     def __init__(
@@ -200,9 +196,7 @@ class LiveRegion:
     def write(self, lines: str, rows: Sequence[str]) -> None:
         """Write lines above the region, and draw the region.
 
-        Args:
-            lines: Each with its newline; may be empty. After `close` nothing else is written.
-            rows: One row of the terminal each, which is cut where the terminal ends.
+        Lines have their newlines; after `close` nothing else is written. A row is cut where the terminal ends.
         """
         if not self._terminal.is_open:
             self._terminal.send(lines)

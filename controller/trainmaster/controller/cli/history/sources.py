@@ -51,11 +51,7 @@ class Source(Protocol):
 
 
 class FileSource:
-    """A file of SQLite that no manager needs to serve.
-
-    Args:
-        path: The file.
-    """
+    """A file of SQLite that no manager needs to serve."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -147,10 +143,7 @@ def _reason(status: int, text: str) -> str:
 def by_url(url: str, *, token: str, authority: Path | None) -> HttpSource:
     """Return the manager of a URL.
 
-    Args:
-        url: `https://HOST:PORT`.
-        token: Who asks; may be empty.
-        authority: The certificates by which it is known; None: those of the system.
+    `authority` has the certificates by which it is known; None: those of the system.
 
     Raises:
         SourceError: It is no URL, or there are no such certificates.
@@ -172,10 +165,7 @@ def by_url(url: str, *, token: str, authority: Path | None) -> HttpSource:
 async def of_cluster(client: KubeClient, *, service: str, token: str) -> HttpSource:
     """Return the manager of a cluster.
 
-    Args:
-        client: Of the cluster.
-        service: The Service of the manager, `NAMESPACE/NAME`, or `NAMESPACE/NAME:PORT`.
-        token: Who asks the manager; empty: who asks the cluster.
+    `service` is `NAMESPACE/NAME` or `NAMESPACE/NAME:PORT`. Without `token` the manager is asked as the cluster is.
 
     Raises:
         SourceError: It is none, or there is no token.

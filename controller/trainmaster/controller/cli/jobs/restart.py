@@ -72,9 +72,7 @@ async def _restart(client: KubeClient, arguments: argparse.Namespace) -> int:
 def anew(obj: JsonObject, *, name: str | None = None) -> JsonObject:
     """Return what to create for another run of a job: what its authors wrote.
 
-    Args:
-        obj: The job as the server has it.
-        name: Of a copy; None to take the place of the job. A copy belongs to nobody, the job perhaps to another object.
+    A copy of another name belongs to nobody; what takes the place of the job belongs to whom the job belongs to.
     """
     metadata = obj["metadata"]
     kept: JsonObject = {"name": name or metadata["name"], "namespace": metadata["namespace"]}

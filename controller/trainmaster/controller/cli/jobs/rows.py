@@ -78,11 +78,7 @@ class JobRow:
 def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | None, now: datetime) -> JobRow:
     """Return the row of a job.
 
-    Args:
-        job: The job.
-        pods: Of a TrainJob, those with its name in their labels; None if nobody has looked.
-        jobset: What a TrainJob has become; None if there is none, or it is not known.
-        now: The time.
+    `pods` are those with the name of a TrainJob in their labels; None if nobody has looked, as for `jobset`.
     """
     created = job.metadata["creationTimestamp"]
     # Not those of a namesake that was deleted before.
@@ -180,11 +176,7 @@ def rows_of(
 ) -> list[JobRow]:
     """Return the rows of jobs, in their order, with their causes as far as conditions and pods tell.
 
-    Args:
-        jobs: The jobs.
-        pods: Of all of them, and perhaps of others; None if they may not be read.
-        jobsets: Likewise; none if they may not be read.
-        now: The time.
+    There may be pods and JobSets of others among these; None, or none, if they may not be read.
     """
     pods_by_owner: dict[str, list[JsonObject]] = {}
     for pod in pods or ():
@@ -222,14 +214,7 @@ def jobs_of(pod: JsonObject) -> list[str]:
 
 
 def table(rows: Iterable[JobRow], *, now: datetime, namespaces: bool, wide: bool = False) -> list[str]:
-    """Return the lines of the table.
-
-    Args:
-        rows: In the order of the lines.
-        now: For ages.
-        namespaces: Whether to tell them.
-        wide: Whether to tell their goodput.
-    """
+    """Return the lines of the table."""
     columns = slice(0 if namespaces else 1, None if wide else -1)
     cells = (_cells(each, now) for each in rows)
     return aligned([row[columns] for row in (("NAMESPACE", *HEADER, "GOODPUT"), *cells)])

@@ -23,9 +23,7 @@ _TEMPLATES: Final = Path(__file__).parent / "template"
 def write_package(name: str, directory: Path) -> list[Path]:
     """Write a package with a plugin of a name.
 
-    Args:
-        name: Of the plugin, and of its distribution.
-        directory: Where to; it must not exist, or be empty.
+    The directory must not exist, or be empty.
 
     Returns:
         The files that were written.

@@ -66,10 +66,7 @@ _PROBE_TIMEOUT: Final = 3.0
 def advice(words: Sequence[str], unknown: Sequence[str], options: Sequence[str]) -> str:
     """Say what unknown words of a command line are probably meant to be.
 
-    Args:
-        words: All behind `trainmaster run`, including what stands behind `--`.
-        unknown: Those in front of `--` that are not understood, in their order.
-        options: What may be given.
+    `words` are all behind `trainmaster run`, and `unknown` those in front of `--` that are not understood.
 
     Returns:
         What follows "unrecognized arguments: ...", of several lines if the whole line can be corrected.

@@ -61,11 +61,7 @@ async def settle(
 ) -> Settlement:
     """Decide what becomes of jobs whose names are taken, and delete those that are to be replaced.
 
-    Args:
-        client: Of the cluster.
-        taken: The jobs.
-        choice: One of `CHOICES`; None to ask on a terminal, and to fail elsewhere.
-        report: Gets what was done.
+    Without a `choice` a terminal is asked, and elsewhere it fails.
 
     Raises:
         Rejected: They are not to be run.

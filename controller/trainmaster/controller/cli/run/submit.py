@@ -62,10 +62,7 @@ _WEBHOOK = "admission webhook "
 class Diagnosis:
     """Of the manifests of some files; made when it is asked for, since most files are sound.
 
-    Args:
-        manifests: The manifests.
-        namespace: Of objects that name none.
-        runtimes_elsewhere: Whether there may be runtimes that are neither in the files nor built in.
+    With `runtimes_elsewhere` there may be runtimes that are neither in the files nor built in.
     """
 
     def __init__(
@@ -135,14 +132,7 @@ def require_jobs(manifests: Sequence[Manifest], diagnosis: Diagnosis) -> None:
 
 
 class Submitter:
-    """Brings some manifests into a cluster.
-
-    Args:
-        client: Of the cluster.
-        manifests: All of them.
-        namespace: For objects that name none; None: that of the kubeconfig.
-        diagnosis: Explains what the server refuses.
-    """
+    """Brings some manifests into a cluster."""
 
     def __init__(
         self, client: KubeClient, manifests: Sequence[Manifest], *, namespace: str | None, diagnosis: Diagnosis

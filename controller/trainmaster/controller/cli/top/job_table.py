@@ -161,14 +161,7 @@ def _progress(job: TopJob) -> int:
 
 
 class JobTable:
-    """The rows of all jobs.
-
-    Args:
-        jobs: The jobs of each kind.
-        jobsets: What TrainJobs have become.
-        pods_of: Returns the pods of a job.
-        monotonic: Seconds of any clock.
-    """
+    """The rows of all jobs."""
 
     def __init__(
         self,

@@ -91,13 +91,7 @@ Look = Callable[[], Awaitable[tuple[Snapshot, Sequence[TopJob]]]]
 
 
 class LiveView:
-    """The live view.
-
-    Args:
-        look: Looks at the cluster.
-        changed: Set when something has changed there.
-        file: The terminal.
-    """
+    """The live view."""
 
     def __init__(self, look: Look, changed: asyncio.Event, *, file: TextIO) -> None:
         self._look = look

@@ -119,10 +119,7 @@ def _manager(manager: Manager) -> JsonObject:
 def plain_lines(snapshot: Snapshot, jobs: Sequence[TopJob], *, at_most: int | None) -> Iterator[str]:
     """Yield a cluster as lines.
 
-    Args:
-        snapshot: What is known.
-        jobs: The jobs in their order.
-        at_most: Of how many jobs, and nodes, there is a line; others are counted. None: of all.
+    Of `at_most` jobs, and nodes, there is a line; others are counted. None: of all.
     """
     yield from (line for line, _ in head_lines(snapshot))
     if jobs:
