@@ -135,6 +135,13 @@ def full_parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Parser(argparse.ArgumentParser):
+    """The parser of the command line, and those of all commands: options are written in full."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**({"allow_abbrev": False} | options))
+
+
 class _Commands(argparse._SubParsersAction):  # type: ignore[type-arg]  # noqa: SLF001 - argparse has no public name
     """Adds commands, ours with what they are for."""
 
@@ -147,7 +154,7 @@ class _Commands(argparse._SubParsersAction):  # type: ignore[type-arg]  # noqa: 
 
 def _parser() -> tuple[argparse.ArgumentParser, Any]:
     """Return the parser of the command line, and what commands are added to."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="trainmaster",
         description="Distributed training on Kubernetes: the controller, and a cluster for laptops.",
     )

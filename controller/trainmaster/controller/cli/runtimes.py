@@ -61,17 +61,15 @@ def command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "runtimes",
         description="Install ClusterTrainingRuntimes into a cluster, or remove those that were installed so.",
-        allow_abbrev=False,
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     install = verbs.add_parser(
         "install",
         help="apply the runtimes of some files, and delete those that an earlier call installed and these files lack",
-        allow_abbrev=False,
     )
     install.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON; a directory; - is standard input")
     install.set_defaults(run=run_install)
-    uninstall = verbs.add_parser("uninstall", help="delete the runtimes that were installed", allow_abbrev=False)
+    uninstall = verbs.add_parser("uninstall", help="delete the runtimes that were installed")
     uninstall.set_defaults(run=run_uninstall)
     for verb in (install, uninstall):
         verb.add_argument(

@@ -40,7 +40,6 @@ def command(commands: Any) -> None:
     config: argparse.ArgumentParser = commands.add_parser(
         "config",
         description="Configuration files of the controller.",
-        allow_abbrev=False,
     )
     actions = config.add_subparsers(title="commands", metavar="COMMAND", required=True)
     check = actions.add_parser(
@@ -48,7 +47,6 @@ def command(commands: Any) -> None:
         help="tell everything that is wrong with files",
         description="Report all errors in configuration files, and options without effect, with line and column. "
         "Several files are merged in order. Installed plugins check their options.",
-        allow_abbrev=False,
     )
     check.add_argument("files", nargs="+", metavar="FILE", help=_FILE_HELP)
     check.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
@@ -57,7 +55,6 @@ def command(commands: Any) -> None:
         "show",
         help="print all options that are in effect, and where each comes from",
         description="Print each option in effect and its source (file, flag or default), as a configuration file.",
-        allow_abbrev=False,
     )
     show.add_argument(
         "--config",

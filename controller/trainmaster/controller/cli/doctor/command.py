@@ -42,7 +42,6 @@ def command(commands: Any) -> None:
         "prevents it, what changes, and what to do. Afterwards: report whether the installation is healthy. What you "
         "may not read is unknown. Nothing is written. Exit codes: 0 nothing fails, 1 something does, 2 no answer from "
         "the cluster.",
-        allow_abbrev=False,
     )
     add_kubeconfig_option(parser)
     parser.add_argument(

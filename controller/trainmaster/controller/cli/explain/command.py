@@ -27,7 +27,6 @@ def command(commands: Any) -> None:
         "explain",
         description="Explain the state of a job, with evidence, advice and a timeline. Nothing is written. What you "
         "may not read is listed.",
-        allow_abbrev=False,
     )
     add_job(parser)
     add_cluster_options(parser)

@@ -52,7 +52,6 @@ def command(commands: Any) -> None:
         description="Print jobs of kubeflow.org/v1 as TrainJobs with TrainingRuntimes, TrainJobs and runtimes of "
         "early versions in today's form, and other objects unchanged. Standard error lists fields that change or have "
         "no equivalent. No cluster is needed.",
-        allow_abbrev=False,
     )
     add_files_option(parser)
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")

@@ -56,7 +56,6 @@ def command(commands: Any) -> None:
         "render",
         description="Print the objects that TrainJobs and jobs of kubeflow.org/v1 become. Runtimes come from the "
         "files or are built in; the gang scheduler of v1 jobs is that of the configuration.",
-        allow_abbrev=False,
     )
     add_file_options(parser)
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")

@@ -25,7 +25,6 @@ def command(commands: Any) -> None:
         "validate",
         description="Check TrainJobs, runtimes and jobs of kubeflow.org/v1 as a cluster with Trainmaster would, and "
         "report all errors with file, line and field.",
-        allow_abbrev=False,
     )
     add_file_options(parser)
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")

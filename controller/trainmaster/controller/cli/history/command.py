@@ -44,7 +44,6 @@ def command(commands: Any) -> None:
         "history",
         description="List ended jobs, the last first, also deleted ones; or print the record of one. The manager "
         "records them if its configuration has history.enabled.",
-        allow_abbrev=False,
     )
     parser.add_argument("job", nargs="?", metavar="JOB", help="name or UID of a job, to print its record")
     which = parser.add_argument_group("which jobs")

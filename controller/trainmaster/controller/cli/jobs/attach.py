@@ -31,7 +31,6 @@ def command(commands: Any) -> None:
         "attach",
         description="Follow a job like `trainmaster run`, with the same exit codes. Ctrl-C does not end the job. Says "
         "how a finished job ended.",
-        allow_abbrev=False,
     )
     parser.add_argument("job", metavar="JOB", help="its name, as `trainmaster list` has it")
     which = parser.add_mutually_exclusive_group()

@@ -62,7 +62,7 @@ def _add(commands: Any, name: str, about: str, act: Callable[[KubeClient, Job], 
 
 
 def _parser(commands: Any, name: str, about: str, *, jobs: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, description=about, allow_abbrev=False)
+    parser: argparse.ArgumentParser = commands.add_parser(name, description=about)
     add_jobs(parser, number=jobs)
     add_cluster_options(parser)
     return parser

@@ -66,7 +66,6 @@ def command(commands: Any) -> None:
         usage="trainmaster exec JOB [--rank N] [options] -- PROGRAM ...",
         description="Run a program in the container of rank 0 of a running job (or its launcher), or of another rank, "
         "with a terminal if there is one. On the embedded cluster it can see and end all your processes.",
-        allow_abbrev=False,
     )
     add_job(parser)
     parser.add_argument("--rank", type=count, metavar="N", help="the rank; default: 0, or the launcher")
@@ -84,7 +83,6 @@ def stack(commands: Any) -> None:
         description="Print the stacks of the Python processes of a running job, by rank: where it hangs. The "
         "container needs py-spy, which `trainmaster[local]` brings for the embedded cluster; elsewhere also the "
         "capability SYS_PTRACE.",
-        allow_abbrev=False,
     )
     add_job(parser)
     parser.add_argument("--rank", type=count, metavar="N", help="only this rank; default: all pods")

@@ -27,7 +27,6 @@ def command(commands: Any) -> None:
         description="List TrainJobs and jobs of kubeflow.org/v1. CAUSE: what `trainmaster explain` concludes from job "
         "and pods. NODES: ready and wanted ones. DURATION: from creation or last resumption to the end. GOODPUT (`-o "
         "wide`): share of productive time.",
-        allow_abbrev=False,
     )
     add_cluster_options(parser)
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")

@@ -66,7 +66,6 @@ def command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "logs",
         description="Print the log of rank 0 of a job (or its launcher), of another rank, or of all.",
-        allow_abbrev=False,
     )
     add_job(parser)
     which = parser.add_mutually_exclusive_group()

@@ -46,7 +46,6 @@ def command(commands: Any) -> None:
         "restart",
         description="Delete a job, also a running one, and create it again with the same spec; with --name, create a "
         "copy.",
-        allow_abbrev=False,
     )
     add_job(parser)
     parser.add_argument("--name", metavar="NEW", help="keep the job, and create a copy of this name")

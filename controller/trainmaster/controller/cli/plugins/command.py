@@ -43,14 +43,12 @@ def command(commands: Any) -> None:
     plugins: argparse.ArgumentParser = commands.add_parser(
         "plugins",
         description="The plugins of this installation, as a controller with the same configuration would load them.",
-        allow_abbrev=False,
     )
     actions = plugins.add_subparsers(title="commands", metavar="COMMAND", required=True)
     list_ = actions.add_parser(
         "list",
         help="list the plugins, in the order in which they run",
         description="List installed plugins: those that would load, in order, then the others, and why.",
-        allow_abbrev=False,
     )
     list_.add_argument("--manager", metavar="URL", help="address of a manager's probes, to show quarantined plugins")
     list_.set_defaults(run=reporting_errors(run_list))
@@ -58,7 +56,6 @@ def command(commands: Any) -> None:
         "show",
         help="tell everything about one plugin",
         description="Show what a plugin serves, needs from the cluster, and has as options.",
-        allow_abbrev=False,
     )
     show.add_argument("name", metavar="NAME", help="the name of its entry point")
     show.set_defaults(run=reporting_errors(run_show))
@@ -66,7 +63,6 @@ def command(commands: Any) -> None:
         "check",
         help="tell what is wrong with the plugins, and what in their configuration has no effect",
         description="Load the plugins, with their options, and tell all that is wrong with them.",
-        allow_abbrev=False,
     )
     check.add_argument("names", nargs="*", metavar="NAME", help="these only; default: all")
     check.set_defaults(run=reporting_errors(run_check))
@@ -78,7 +74,6 @@ def command(commands: Any) -> None:
         "new",
         help="write a package with a plugin to begin with",
         description="Write a package with a plugin that works, its tests and how to build it.",
-        allow_abbrev=False,
     )
     new.add_argument(
         "name", metavar="NAME", help="of the plugin: lower-case letters, digits and -, such as cost-labels"

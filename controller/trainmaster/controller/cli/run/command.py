@@ -136,7 +136,6 @@ def command(commands: Any) -> None:
         "       %(prog)s [options] -- COMMAND [ARGUMENT...]\n       %(prog)s [options] FILE...",
         description="Submit a program, a command or files, follow the jobs, and exit as they do. Without a kubeconfig "
         "they run in the embedded cluster of the working directory, which is started if necessary.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "files",

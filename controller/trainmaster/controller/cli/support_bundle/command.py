@@ -36,7 +36,6 @@ def command(commands: Any) -> None:
         description="Collect versions, the manager's configuration and logs, jobs with their objects, and the output "
         "of doctor in an archive. Nothing is written to the cluster. Credentials, values of environment variables, "
         "and data of Secrets and ConfigMaps are omitted. Its index.json lists what could not be read.",
-        allow_abbrev=False,
     )
     parser.add_argument("jobs", nargs="*", metavar="JOB", help="only these jobs of one namespace, NAME or KIND/NAME")
     parser.add_argument(

@@ -44,7 +44,6 @@ def command(commands: Any) -> None:
         "top",
         description="Show jobs (those that need attention first) with progress and obstacles, requests and capacity "
         "of nodes, and the manager, until `q` or Ctrl-C. Without a terminal, print tables repeatedly.",
-        allow_abbrev=False,
     )
     add_cluster_options(parser)
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
