@@ -36,9 +36,9 @@ from trainmaster.controller.cli.follow.terminal import (
     WRAP,
     HeldTerminal,
 )
-from trainmaster.controller.cli.jobs.rows import UNKNOWN
+from trainmaster.controller.cli.jobs.rows import UNKNOWN, JobRow
 from trainmaster.controller.cli.output import marked
-from trainmaster.controller.cli.top.job_table import Attention, TopJob, attention
+from trainmaster.controller.cli.top.job_table import Attention, attention
 from trainmaster.controller.cli.top.snapshot import (
     JOB_HEADER,
     Snapshot,
@@ -86,7 +86,7 @@ _LEAST_WIDTHS: Final = {
 
 _FOOT: Final = "q quit   --sort and --filter choose jobs   trainmaster explain JOB says more"
 
-Look = Callable[[], Awaitable[tuple[Snapshot, Sequence[TopJob]]]]
+Look = Callable[[], Awaitable[tuple[Snapshot, Sequence[JobRow]]]]
 """Returns what is known of the cluster, and its jobs in their order."""
 
 
@@ -104,7 +104,7 @@ class LiveView:
             reads_keys=True,
             on_return=self._draw_again,
         )
-        self._seen: tuple[Snapshot, Sequence[TopJob]] | None = None
+        self._seen: tuple[Snapshot, Sequence[JobRow]] | None = None
         self._drawn = ""
         self._left = asyncio.Event()
         self._code = _QUIT
@@ -172,13 +172,13 @@ class LiveView:
         )
 
 
-def print_screen(console: Console, snapshot: Snapshot, jobs: Sequence[TopJob]) -> None:
+def print_screen(console: Console, snapshot: Snapshot, jobs: Sequence[JobRow]) -> None:
     """Fill a terminal with what is known; where there is little room, a row for a job stays."""
     for each in _parts(snapshot, jobs, columns=console.width, lines=console.height):
         console.print(each, no_wrap=True, overflow="ellipsis", crop=True)
 
 
-def _parts(snapshot: Snapshot, jobs: Sequence[TopJob], *, columns: int, lines: int) -> Iterator[RenderableType]:
+def _parts(snapshot: Snapshot, jobs: Sequence[JobRow], *, columns: int, lines: int) -> Iterator[RenderableType]:
     nodes = node_rows(snapshot)[1:] if lines >= _LEAST_FOR_NODES else []
     shown_nodes = nodes if len(nodes) <= lines // 4 else nodes[: lines // 4 - 1]
     for_nodes = len(shown_nodes) + 1 + (len(nodes) > len(shown_nodes)) if nodes else 0
@@ -207,7 +207,7 @@ def _no_jobs(snapshot: Snapshot) -> str:
     return f"no jobs{where}"
 
 
-def _job_table(snapshot: Snapshot, jobs: Sequence[TopJob], columns: int) -> Table:
+def _job_table(snapshot: Snapshot, jobs: Sequence[JobRow], columns: int) -> Table:
     rows = [job_cells(job, snapshot) for job in jobs]
     kept = [
         index
