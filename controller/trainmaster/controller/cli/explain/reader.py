@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 from trainmaster.controller.cli.follow.pod_logs import LogLines, LogOptions, PodLog
 from trainmaster.controller.cli.jobs.log_sources import kept_logs
@@ -25,6 +25,19 @@ from trainmaster.runtime.jsontree import JsonObject
 
 MOST: Final = 5000
 _TIMEOUT: Final = 10.0
+
+
+class Selection(TypedDict, total=False):
+    """Which objects of a kind."""
+
+    labels: str
+    fields: str
+    everywhere: bool
+    """Whether those of all namespaces; else those of that of the job, or of `namespace`."""
+
+    namespace: str
+    is_optional: bool
+    """Whether a cluster is well without the kind, as most are: then there are none; else it is noted."""
 
 
 class Reader:
@@ -45,29 +58,9 @@ class Reader:
         """Tell whether there are more objects than `read_all` has returned of them."""
         return resource.name in self._cut
 
-    async def read_all(
-        self,
-        resource: Resource,
-        *,
-        labels: str | None = None,
-        fields: str | None = None,
-        everywhere: bool = False,
-        namespace: str | None = None,
-        is_optional: bool = True,
-    ) -> list[JsonObject] | None:
-        """List objects of the namespace, or of all; None if nobody says.
-
-        `is_optional`: a cluster is well without the kind, and then there are none; else that is noted.
-        """
-        listed = await self.read_first(
-            resource,
-            MOST,
-            labels=labels,
-            fields=fields,
-            everywhere=everywhere,
-            namespace=namespace,
-            is_optional=is_optional,
-        )
+    async def read_all(self, resource: Resource, **selection: Unpack[Selection]) -> list[JsonObject] | None:
+        """List objects of the namespace, or of all; None if nobody says."""
+        listed = await self.read_first(resource, MOST, **selection)
         if listed is None:
             return None
         found, is_all = listed
@@ -77,22 +70,16 @@ class Reader:
         return found
 
     async def read_first(
-        self,
-        resource: Resource,
-        most: int,
-        *,
-        labels: str | None = None,
-        fields: str | None = None,
-        everywhere: bool = False,
-        namespace: str | None = None,
-        is_optional: bool = True,
+        self, resource: Resource, most: int, **selection: Unpack[Selection]
     ) -> tuple[list[JsonObject], bool] | None:
         """List the first objects of a collection, with whether these are all; None if nobody says."""
-        where = None if everywhere or not resource.namespaced else namespace or self.namespace
+        is_everywhere = selection.get("everywhere") or not resource.namespaced
+        where = None if is_everywhere else selection.get("namespace", self.namespace)
+        labels, fields = selection.get("labels"), selection.get("fields")
         try:
             listed = await list_first(self.client, resource, where, most=most, labels=labels, fields=fields)
         except NotFound:
-            if is_optional:
+            if selection.get("is_optional", True):
                 return [], True
             self.note(resource, WhyUnread.NOT_SERVED, f"this cluster does not serve them: {resource.remedy}")
             return None

@@ -24,7 +24,7 @@ from trainmaster.controller.cli.jobs.options import (
     report,
 )
 from trainmaster.controller.cli.printers import to_yaml
-from trainmaster.controller.cli.responses import FIELD_MANAGER, Rejected, error_lines, send
+from trainmaster.controller.cli.responses import FIELD_MANAGER, Rejected, error_lines, write
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
@@ -172,10 +172,9 @@ async def wait_until_gone(client: KubeClient, job: Job) -> None:
 
 async def _create(client: KubeClient, job: Job, manifest: JsonObject, *, dry_run: bool = False) -> Job:
     """Create a job, or find out whether the server would: there admission comes before the look at the name."""
-    params = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
     name = manifest["metadata"]["name"]
     try:
-        made, _ = await send(client, "POST", job.resource.path(job.namespace), params=params, body=manifest)
+        made, _ = await write(client, job.resource, manifest, creates=True, dry_run=dry_run)
     except AlreadyExists as error:
         if dry_run:
             return job

@@ -27,15 +27,12 @@ from trainmaster.controller.cli.follow.runtime_reference import (
     reference_of,
 )
 from trainmaster.controller.cli.responses import (
-    APPLY,
-    FIELD_MANAGER,
-    JSON,
     Rejected,
     RestMapper,
     error_lines,
-    send,
     unknown_kind,
     warnings_in,
+    write,
 )
 from trainmaster.controller.cli.run.existing import Taken
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -326,19 +323,8 @@ class Submitter:
     async def _write(
         self, resource: Resource, obj: JsonObject, *, dry_run: bool = False
     ) -> tuple[JsonObject, list[str]]:
-        metadata = obj["metadata"]
-        namespace = metadata.get("namespace") if resource.namespaced else None
-        params = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
         is_run = resource.kind == TRAINJOB_KIND or resource.kind.lower() in installed_kinds()
-        creates = is_run or not metadata.get("name")
-        answer, headers = await send(
-            self._client,
-            "POST" if creates else "PATCH",
-            resource.path(namespace, None if creates else metadata["name"]),
-            params=params if creates else {**params, "force": "true"},
-            body=obj,
-            content_type=JSON if creates else APPLY,
-        )
+        answer, headers = await write(self._client, resource, obj, creates=is_run, dry_run=dry_run)
         return answer, warnings_in(headers)
 
 
