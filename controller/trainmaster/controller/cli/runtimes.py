@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from trainmaster.controller.cli.files.manifests import Manifest, ManifestError, load_manifests
-from trainmaster.controller.cli.printers import complain
+from trainmaster.controller.cli.printers import BAD_INPUT, FAILURE, complain
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
@@ -47,7 +47,6 @@ INSTALLER: Final = "runtimes-installer"
 
 FIELD_MANAGER: Final = "trainmaster-runtimes"
 
-FAILURE, BAD_INPUT = 1, 2
 _PASSING: Final = (NotFound, ServerError, TooManyRequests, TransportError)
 """A definition that was applied a moment ago is not served yet, and webhooks of others may not be there yet."""
 

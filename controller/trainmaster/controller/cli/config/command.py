@@ -17,7 +17,7 @@ from trainmaster.controller.cli.config.text import ConfigurationText, deciding, 
 from trainmaster.controller.cli.files.offline import Diagnostic, Severity
 from trainmaster.controller.cli.options import add_feature_gates_option
 from trainmaster.controller.cli.plugins.installed import plugin_notices, plugin_problems
-from trainmaster.controller.cli.printers import counted, print_json
+from trainmaster.controller.cli.printers import FAILURE, counted, print_json
 from trainmaster.controller.configuration import (
     ConfigurationInvalid,
     EffectiveConfiguration,
@@ -26,8 +26,6 @@ from trainmaster.controller.configuration import (
     complete,
     decode_configuration,
 )
-
-FAILURE = 1
 
 _FILE_HELP = (
     "a configuration file, a directory of such files (*.yaml), or a manifest of the ConfigMap that holds them; - is "

@@ -22,11 +22,9 @@ from trainmaster.controller.cli.options import (
     refuse_bad_name,
     reporting_errors,
 )
-from trainmaster.controller.cli.printers import print_json
+from trainmaster.controller.cli.printers import FAILURE, print_json
 from trainmaster.controller.log_config import configure_logs
 from trainmaster.runtime.version import __version__
-
-FAILURE: Final = 1
 
 _QUESTIONS: Final = {
     "cluster": "May the cluster take an installation in the namespace {}?",

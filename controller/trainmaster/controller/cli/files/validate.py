@@ -14,9 +14,7 @@ from trainmaster.controller.cli.configured import load_framework, load_jobs
 from trainmaster.controller.cli.files.manifests import scan_manifests
 from trainmaster.controller.cli.files.offline import OfflineValidation
 from trainmaster.controller.cli.options import add_file_options, reporting_errors
-from trainmaster.controller.cli.printers import counted, listed, print_json
-
-FAILURE = 1
+from trainmaster.controller.cli.printers import FAILURE, counted, listed, print_json
 
 
 def command(commands: Any) -> None:

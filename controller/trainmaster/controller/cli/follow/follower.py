@@ -37,6 +37,7 @@ from trainmaster.controller.cli.follow.job_status import (
 from trainmaster.controller.cli.follow.reporter import Reporter, shows_displays
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
 from trainmaster.controller.cli.follow.summary import Commands
+from trainmaster.controller.cli.printers import FAILURE, INTERRUPTED
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.clock import Clock, SystemClock
@@ -76,9 +77,7 @@ _NEXT: Final = {SUSPENDED: "resume", BLOCKED: "explain", WAITING: "explain"}
 
 _UNSCHEDULED: Final = "FailedScheduling"
 
-FAILURE: Final = 1
 TIMED_OUT: Final = 3
-INTERRUPTED: Final = 130
 
 
 class Follower:

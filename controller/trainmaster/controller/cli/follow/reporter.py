@@ -12,6 +12,7 @@ from typing import Self
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.summary import Commands, closing_summary
 from trainmaster.controller.cli.output import write_log
+from trainmaster.controller.cli.printers import report
 
 
 class Reporter:
@@ -39,7 +40,7 @@ class Reporter:
 
     def report(self, text: str, *, bad: bool = False) -> None:  # noqa: ARG002 - a plain line looks the same either way
         """Report something about the jobs."""
-        print(text, file=sys.stderr, flush=True)
+        report(text)
 
     def log(self, lines: Sequence[str], *, job: str = "") -> None:  # noqa: ARG002 - progress is in the lines themselves
         """Pass on complete lines that pods have printed, as many as have arrived at once.

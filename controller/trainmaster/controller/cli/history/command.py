@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from trainmaster.controller.cli.history.sources import FileSource, Source, SourceError, by_url, of_cluster
 from trainmaster.controller.cli.history.tables import details, table
-from trainmaster.controller.cli.jobs.options import BAD_INPUT, FAILURE, INTERRUPTED, access_of, report
+from trainmaster.controller.cli.jobs.options import access_of
 from trainmaster.controller.cli.options import CommandError, read_token
-from trainmaster.controller.cli.printers import complain, print_json
+from trainmaster.controller.cli.printers import BAD_INPUT, FAILURE, INTERRUPTED, complain, print_json, report
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.history.query import DEFAULT_LIMIT, InvalidQuery, read_since
 from trainmaster.controller.history.record import RESULTS, SUCCEEDED, JobRecord

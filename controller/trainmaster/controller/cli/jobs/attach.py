@@ -14,14 +14,8 @@ from trainmaster.controller.cli.follow.job_status import followed_job
 from trainmaster.controller.cli.follow.pod_logs import LogOptions
 from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.cli.jobs.lookup import find_job
-from trainmaster.controller.cli.jobs.options import (
-    INTERRUPTED,
-    add_cluster_options,
-    count,
-    namespace_of,
-    on_cluster,
-    report,
-)
+from trainmaster.controller.cli.jobs.options import add_cluster_options, count, namespace_of, on_cluster
+from trainmaster.controller.cli.printers import INTERRUPTED, report
 from trainmaster.controller.kube.rest.client import KubeClient
 
 

@@ -7,14 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from trainmaster.controller.cli.jobs.lookup import Job, list_jobs, suspension
-from trainmaster.controller.cli.jobs.options import (
-    add_cluster_options,
-    add_jobs,
-    for_each,
-    namespace_of,
-    on_cluster,
-    report,
-)
+from trainmaster.controller.cli.jobs.options import add_cluster_options, add_jobs, for_each, namespace_of, on_cluster
+from trainmaster.controller.cli.printers import report
 from trainmaster.controller.cli.responses import FIELD_MANAGER, Rejected, error_lines
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Conflict, Invalid, NotFound

@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 from trainmaster.controller.cli.jobs.log_sources import Member, find_members, of_rank, why_no_log
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import (
-    FAILURE,
     add_cluster_options,
     add_job,
     count,
     namespace_of,
     next_command,
     on_cluster,
-    report,
 )
+from trainmaster.controller.cli.printers import FAILURE, report
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.container_failures import container_statuses, log_container
 from trainmaster.controller.kube.rest.client import KubeClient

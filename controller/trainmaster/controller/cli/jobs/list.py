@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainmaster.controller.cli.jobs.lookup import Job, list_jobs
-from trainmaster.controller.cli.jobs.options import add_cluster_options, namespace_of, on_cluster, report
+from trainmaster.controller.cli.jobs.options import add_cluster_options, namespace_of, on_cluster
 from trainmaster.controller.cli.jobs.rows import JobRow, has_words, rows_of, table
-from trainmaster.controller.cli.printers import print_objects
+from trainmaster.controller.cli.printers import print_objects, report
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError

@@ -40,17 +40,15 @@ from trainmaster.controller.cli.jobs.log_sources import (
 )
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import (
-    FAILURE,
-    INTERRUPTED,
     add_cluster_options,
     add_job,
     count,
     namespace_of,
     next_command,
     on_cluster,
-    report,
 )
 from trainmaster.controller.cli.output import write_log_line
+from trainmaster.controller.cli.printers import FAILURE, INTERRUPTED, report
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.explain.pods import last_failures
 from trainmaster.controller.explain.view import JobView

@@ -15,15 +15,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
-from trainmaster.controller.cli.jobs.options import (
-    add_cluster_options,
-    add_job,
-    namespace_of,
-    next_command,
-    on_cluster,
-    report,
-)
-from trainmaster.controller.cli.printers import to_yaml
+from trainmaster.controller.cli.jobs.options import add_cluster_options, add_job, namespace_of, next_command, on_cluster
+from trainmaster.controller.cli.printers import report, to_yaml
 from trainmaster.controller.cli.responses import FIELD_MANAGER, Rejected, error_lines, write
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound

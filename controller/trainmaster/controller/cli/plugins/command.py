@@ -31,11 +31,9 @@ from trainmaster.controller.cli.plugins.installed import (
     with_quarantine,
 )
 from trainmaster.controller.cli.plugins.scaffold import write_package
-from trainmaster.controller.cli.printers import aligned, counted, print_json, to_yaml
+from trainmaster.controller.cli.printers import FAILURE, aligned, counted, print_json, to_yaml
 from trainmaster.controller.configuration import Problem
 from trainmaster.runtime.field_errors import did_you_mean
-
-FAILURE = 1
 
 
 def command(commands: Any) -> None:

@@ -21,11 +21,10 @@ from trainmaster.controller.cli.options import (
     refuse_bad_name,
     reporting_errors,
 )
-from trainmaster.controller.cli.printers import complain, counted
+from trainmaster.controller.cli.printers import FAILURE, complain, counted
 from trainmaster.controller.cli.support_bundle.archive import ROOT, refuse_existing, write, write_file
 from trainmaster.controller.log_config import configure_logs
 
-FAILURE: Final = 1
 _STANDARD_OUTPUT: Final = "-"
 
 

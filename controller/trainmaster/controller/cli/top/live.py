@@ -38,6 +38,7 @@ from trainmaster.controller.cli.follow.terminal import (
 )
 from trainmaster.controller.cli.jobs.rows import UNKNOWN, JobRow
 from trainmaster.controller.cli.output import marked
+from trainmaster.controller.cli.printers import INTERRUPTED
 from trainmaster.controller.cli.top.job_table import Attention, attention
 from trainmaster.controller.cli.top.snapshot import (
     JOB_HEADER,
@@ -60,7 +61,6 @@ _CLOCK: Final = 1.0
 _SHARE: Final = 0.25
 """Of the time, that drawing may take."""
 
-_QUIT, _INTERRUPTED = 0, 130
 
 _STYLES: Final = {
     Attention.TROUBLED: "yellow",
@@ -107,12 +107,12 @@ class LiveView:
         self._seen: tuple[Snapshot, Sequence[JobRow]] | None = None
         self._drawn = ""
         self._left = asyncio.Event()
-        self._code = _QUIT
+        self._code = 0
 
     async def run(self) -> int:
         """Show it until somebody leaves; returns the exit code."""
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._leave, _INTERRUPTED)
+        loop.add_signal_handler(signal.SIGINT, self._leave, INTERRUPTED)
         loop.add_signal_handler(signal.SIGWINCH, self._draw)
         # Where standard input is something else, keys come from the terminal all the same.
         keys = sys.stdin.fileno() if sys.stdin.isatty() else self._file.fileno()
@@ -151,7 +151,7 @@ class LiveView:
         if not data:
             asyncio.get_running_loop().remove_reader(file)  # nobody presses keys any more
         elif b"q" in data and self._terminal.has_keys:
-            self._leave(_QUIT)
+            self._leave(0)
 
     def _draw(self) -> None:
         if self._seen is None or not self._terminal.is_open:
