@@ -14,9 +14,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from trainmaster.controller.cli.explain.events import read_events
 from trainmaster.controller.cli.explain.looks import look_for_reasons
-from trainmaster.controller.cli.explain.reader import Reader, created_since, owned_by, parted
+from trainmaster.controller.cli.explain.reader import Reader, created_since, owned_by, parted, read_events
 from trainmaster.controller.cli.jobs.log_sources import selector
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.probes import BATCH_JOBS

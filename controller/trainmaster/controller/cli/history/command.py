@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from trainmaster.controller.cli.history.sources import FileSource, Source, SourceError, by_url, of_cluster
+from trainmaster.controller.cli.history.sources import SERVICE, FileSource, Source, SourceError, by_url, of_cluster
 from trainmaster.controller.cli.history.tables import details, table
 from trainmaster.controller.cli.jobs.options import access_of
 from trainmaster.controller.cli.options import CommandError, read_token
@@ -24,12 +24,9 @@ from trainmaster.controller.history.store import HistoryUnavailable
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.log_config import configure_logs
-from trainmaster.controller.manager.roles import NAME
 from trainmaster.runtime.api.constants import COMPLETE
 from trainmaster.runtime.version import __version__
 
-_SERVICE: Final = f"kubeflow/{NAME}"
-"""Where our manifests install it."""
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LISTED: Final = 5
 
@@ -64,9 +61,9 @@ def command(commands: Any) -> None:
     )
     where.add_argument(
         "--service",
-        default=_SERVICE,
+        default=SERVICE,
         metavar="NAMESPACE/NAME",
-        help=f"Service of the manager, through the API server; default: {_SERVICE}",
+        help=f"Service of the manager, through the API server; default: {SERVICE}",
     )
     where.add_argument("--url", help="of a manager's metrics, for instance https://127.0.0.1:8443")
     where.add_argument("--file", type=Path, help="SQLite file, history.file of the configuration")

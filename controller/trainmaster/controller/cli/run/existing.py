@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trainmaster.controller.cli.follow.job_status import FollowedJob, followed_job
+from trainmaster.controller.cli.jobs.change import delete_alone, wait_until_gone
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.jobs.restart import delete_alone, wait_until_gone
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
