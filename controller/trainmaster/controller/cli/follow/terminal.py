@@ -13,12 +13,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import signal
+import sys
 import termios
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from types import FrameType
 from typing import Any, Final, Self, TextIO
 
@@ -167,6 +169,17 @@ class HeldTerminal:
     def _return(self) -> None:
         self._open()
         self._on_return()
+
+
+@contextmanager
+def redirected_stderr(stream: TextIO) -> Iterator[None]:
+    """Have what is written to standard error meanwhile, by the loggers as well, go to a stream."""
+    with ExitStack() as exits:
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
+                exits.callback(handler.setStream, handler.setStream(stream))
+        exits.enter_context(redirect_stderr(stream))
+        yield
 
 
 class LiveRegion:

@@ -123,8 +123,7 @@ def _moment(text: str) -> float:
 
 
 def _progress(job: JobRow) -> int:
-    percentage = job.progress and job.progress.percentage
-    return -1 if percentage is None else percentage
+    return -1 if job.progress is None or job.progress.percentage is None else job.progress.percentage
 
 
 class JobTable:
@@ -190,7 +189,7 @@ class JobTable:
         before = self._rows.get(key)
         row = job_row(job, self._pods_of(job), self._jobset(job, name), now)
         if may_be_troubled(job, row):
-            row = replace(row, trouble=before and before.trouble)
+            row = replace(row, trouble=None if before is None else before.trouble)
             self._unexplained[key] = None
         self._rows[key] = row
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import logging
 import os
 import signal
 import sys
@@ -35,6 +34,7 @@ from trainmaster.controller.cli.follow.terminal import (
     SHOW_CURSOR,
     WRAP,
     HeldTerminal,
+    redirected_stderr,
 )
 from trainmaster.controller.cli.jobs.rows import UNKNOWN, JobRow
 from trainmaster.controller.cli.output import marked
@@ -117,8 +117,9 @@ class LiveView:
         # Where standard input is something else, keys come from the terminal all the same.
         keys = sys.stdin.fileno() if sys.stdin.isatty() else self._file.fileno()
         loop.add_reader(keys, self._read_keys, keys)
+        told = io.StringIO()
         try:
-            with _later_stderr(), self._terminal:
+            with redirected_stderr(told), self._terminal:
                 while not self._left.is_set():
                     began = time.monotonic()
                     self._changed.clear()
@@ -127,6 +128,7 @@ class LiveView:
                     await self._wait(max(_INTERVAL, (time.monotonic() - began) / _SHARE))
             return self._code
         finally:
+            sys.stderr.write(told.getvalue())
             loop.remove_reader(keys)
             loop.remove_signal_handler(signal.SIGWINCH)
             loop.remove_signal_handler(signal.SIGINT)
@@ -234,16 +236,3 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[Text]]) -> Table:
 
 def _text(text: str, style: str = "") -> Text:
     return Text(marked(text), style=style, no_wrap=True, overflow="ellipsis")
-
-
-@contextlib.contextmanager
-def _later_stderr() -> Iterator[None]:
-    """Keep what is written to standard error, the loggers as well, and write it in the end."""
-    kept = io.StringIO()
-    with contextlib.ExitStack() as exits:
-        exits.callback(lambda: sys.stderr.write(kept.getvalue()))
-        for handler in logging.getLogger().handlers:
-            if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
-                exits.callback(handler.setStream, handler.setStream(kept))
-        exits.enter_context(contextlib.redirect_stderr(kept))
-        yield
