@@ -84,7 +84,7 @@ class Reader:
     ) -> tuple[list[JsonObject], bool] | None:
         """List the first objects of a collection, with whether these are all; None if nobody says."""
         is_everywhere = selection.get("everywhere") or not resource.namespaced
-        where = None if is_everywhere else selection.get("namespace", self.namespace)
+        where = None if is_everywhere else selection.get("namespace") or self.namespace
         labels, fields = selection.get("labels"), selection.get("fields")
         try:
             listed = await list_first(self.client, resource, where, most=most, labels=labels, fields=fields)
