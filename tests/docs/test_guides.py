@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trainmaster.controller.cli import main
-from trainmaster.controller.cli.jobs.options import BAD_INPUT, FAILURE, INTERRUPTED
+from trainmaster.controller.cli.printers import BAD_INPUT, FAILURE, INTERRUPTED
 from trainmaster.controller.explain.cause import Cause, Question
 from trainmaster.controller.explain.state import WORDS
 from trainmaster.controller.job_fields import PRECEDENCE

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from trainmaster.controller.cli.jobs.rows import JobRow, Trouble
-from trainmaster.controller.cli.top.job_table import TopJob
 from trainmaster.controller.cli.top.managers import Manager, Managers
 from trainmaster.controller.cli.top.node_usage import NodeUsage
 from trainmaster.controller.cli.top.snapshot import Snapshot
@@ -37,10 +36,10 @@ def top_job(
     remaining: int | None = None,
     trouble: str = "",
     failures: Sequence[tuple[str, float]] = (),
-) -> TopJob:
+) -> JobRow:
     """A job; `age`, `ended` and those of failures are in seconds before `NOW`, `trouble` is a cause."""
     has_ended = state in {"Complete", "Succeeded", "Failed"}
-    row = JobRow(
+    return JobRow(
         kind=kind,
         namespace=namespace,
         name=name,
@@ -54,9 +53,9 @@ def top_job(
         began=ago(age),
         ended=None if ended is None else ago(ended),
         progress=None if percentage is None and remaining is None else Progress(percentage, remaining, {"loss": "0.5"}),
+        trouble=Trouble(trouble, f"because of {trouble}") if trouble else None,
+        failures=[(node, ago(seconds)) for node, seconds in failures],
     )
-    told = Trouble(trouble, f"because of {trouble}") if trouble else None
-    return TopJob(row, told, name, failures=[(node, ago(seconds)) for node, seconds in failures])
 
 
 def node(
@@ -78,7 +77,7 @@ def replica(name: str = "manager-1", **fields: Any) -> Manager:
 
 
 def snapshot(
-    *jobs: TopJob,
+    *jobs: JobRow,
     nodes: Sequence[NodeUsage] | None = (),
     managers: Managers | None = None,
     namespace: str | None = "team",

@@ -29,16 +29,13 @@ _HOME = "TRAINMASTER_HOME"
 _OF_A_CLUSTER: Final = ("cluster.json", "cluster.log")
 
 
-async def find_cluster(kubeconfig: str | None, *, report: Callable[[str], None]) -> RestConfig:
-    """Return the access to the cluster of a kubeconfig, of `$KUBECONFIG`, or to the embedded one.
+async def start_cluster(*, report: Callable[[str], None]) -> RestConfig:
+    """Start the embedded cluster; returns the access to it.
 
     Raises:
-        ConfigurationError: No cluster is configured, or the embedded cluster does not start.
+        ConfigurationError: It does not start.
         Interrupted: A signal arrived meanwhile.
     """
-    config = await running_cluster(kubeconfig)
-    if config is not None:
-        return config
     report(
         "no cluster was named and none is running here: starting an embedded one (`trainmaster cluster down` stops it)"
     )

@@ -139,7 +139,6 @@ def command(commands: Any) -> None:
         description="Print the script by which a shell completes commands, options, names of jobs and files.",
         epilog=_INSTALLATION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("shell", choices=SHELLS, help="the shell that is to complete")
     parser.set_defaults(run=run)

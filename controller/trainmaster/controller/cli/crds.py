@@ -25,7 +25,6 @@ def command(commands: Any) -> None:
         "crds",
         description="Print the CustomResourceDefinitions of Trainer (trainer.kubeflow.org) and the Training Operator "
         "(kubeflow.org). `trainmaster crds | kubectl apply --server-side -f -` installs them.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="for instance trainjobs, TrainJob, or a whole group; default: all"

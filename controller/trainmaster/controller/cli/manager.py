@@ -71,7 +71,6 @@ def command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "manager",
         description="Run the controller against the cluster of a kubeconfig, or the one it runs in.",
-        allow_abbrev=False,
     )
     add_configuration_options(parser)
     parser.add_argument(

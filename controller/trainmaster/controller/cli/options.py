@@ -9,10 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from trainmaster.controller.cli.printers import complain
+from trainmaster.controller.cli.printers import BAD_INPUT, complain
 from trainmaster.runtime.names import dns_label
-
-WRONG_USE = 2
 
 MANAGER_NAMESPACE: Final = "kubeflow"
 """Where our manifests install the manager, as the original's do."""
@@ -80,12 +78,7 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_configuration_options(parser: argparse.ArgumentParser, *, default: str = "built-in defaults") -> None:
-    """Add `--config` and `--feature-gates`.
-
-    Args:
-        parser: Of the command.
-        default: What the controller is taken to run with if `--config` is not given, for the help text.
-    """
+    """Add `--config` and `--feature-gates`."""
     parser.add_argument(
         "--config",
         action="append",
@@ -118,6 +111,6 @@ def reporting_errors(run: Callable[[argparse.Namespace], int]) -> Callable[[argp
         except CommandError as error:
             if getattr(arguments, "traceback", False) and error.__cause__ is not None:
                 traceback.print_exception(error.__cause__.__cause__ or error.__cause__, file=sys.stderr)
-            return complain(error, WRONG_USE)
+            return complain(error, BAD_INPUT)
 
     return reporting

@@ -16,6 +16,9 @@ import yaml
 from trainmaster.controller.cli.output import UNSAFE
 from trainmaster.runtime.jsontree import JsonObject
 
+FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
+"""Exit codes."""
+
 REDACTED: Final = "<redacted>"
 
 _WIDTH: Final = 10**6
@@ -65,6 +68,11 @@ def to_yaml(obj: Any, *, sort_keys: bool = False) -> str:
     """Write one document."""
     text: str = yaml.dump(obj, Dumper=_Dumper, sort_keys=sort_keys, width=_WIDTH, allow_unicode=True)
     return text
+
+
+def report(text: str) -> None:
+    """Tell the user; what was asked for goes to standard output, this does not."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def complain(error: Exception, code: int) -> int:
@@ -127,13 +135,7 @@ def invocation(
 ) -> str:
     """Return the command that does something with a job.
 
-    Args:
-        verb: The command.
-        job: What names the job.
-        options: Options of the command.
-        namespace: Of the job.
-        default_namespace: The one that the command takes if none is named.
-        kubeconfig: The one that has to be named; None if it needs none.
+    `default_namespace` is the one that the command takes if none is named.
     """
     words = ["trainmaster", verb, job, *options]
     if namespace != (default_namespace or "default"):

@@ -119,13 +119,7 @@ async def list_first(
 async def read_page(client: KubeClient, pod: JsonObject, path: str, *, scheme: str, port: int, token: str = "") -> str:
     """Return what a manager serves, through the API server's proxy to its pod.
 
-    Args:
-        client: Of the cluster.
-        pod: That of the manager.
-        path: For instance `metrics`.
-        scheme: Of the manager's server.
-        port: Likewise.
-        token: What the manager is shown, which the API server passes on; empty: nothing.
+    The API server passes `token` on to the manager.
 
     Raises:
         KubeError: It cannot be read.

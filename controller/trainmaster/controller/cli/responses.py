@@ -73,6 +73,33 @@ async def send(
     return obj, headers
 
 
+async def write(
+    client: KubeClient,
+    resource: Resource,
+    obj: JsonObject,
+    *,
+    manager: str = FIELD_MANAGER,
+    creates: bool = False,
+    dry_run: bool = False,
+) -> tuple[JsonObject, Mapping[str, str]]:
+    """Apply an object, or create it if it is to be new, or has no name; returns what `send` does.
+
+    Fields that the schema does not know are errors.
+    """
+    metadata = obj["metadata"]
+    name = None if creates else metadata.get("name")
+    params = {"fieldManager": manager, "fieldValidation": "Strict"}
+    params |= ({"force": "true"} if name else {}) | ({"dryRun": "All"} if dry_run else {})
+    return await send(
+        client,
+        "PATCH" if name else "POST",
+        resource.path(metadata.get("namespace") if resource.namespaced else None, name),
+        params=params,
+        body=obj,
+        content_type=APPLY if name else JSON,
+    )
+
+
 def error_lines(error: ApiError) -> list[str]:
     """Return the errors of the server, one for each field if it names fields."""
     # The cause without a field is the server's remark that it stopped here; it asks for nothing.

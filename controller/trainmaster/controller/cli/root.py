@@ -35,7 +35,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "history.command",
         "list jobs that have ended, also those that were deleted, and tell what became of one",
     ),
-    "attach": ("jobs.attach", "follow a job that runs already"),
+    "attach": ("jobs.logs:attach", "follow a job that runs already"),
     "logs": ("jobs.logs", "print what a job has printed: rank 0, another rank or all of them"),
     "exec": ("jobs.exec", "run a program in a container of a job that runs"),
     "stack": ("jobs.exec:stack", "print where the Python processes of a job that runs are"),
@@ -43,7 +43,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "delete": ("jobs.change:delete", "delete jobs, their pods and the logs of these"),
     "suspend": ("jobs.change:suspend", "end the pods of jobs, to start them anew later"),
     "resume": ("jobs.change:resume", "start the pods of suspended jobs"),
-    "restart": ("jobs.restart", "run a job again, in place of what there is or beside it"),
+    "restart": ("jobs.change:restart", "run a job again, in place of what there is or beside it"),
     "render": ("files.render", "print what TrainJobs and jobs of kubeflow.org/v1 become, without a cluster"),
     "validate": ("files.validate", "check TrainJobs, runtimes and jobs of kubeflow.org/v1 in files, without a cluster"),
     "convert": ("files.convert", "rewrite jobs of Training Operator V1, and early TrainJobs, as TrainJobs"),
@@ -135,6 +135,13 @@ def full_parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Parser(argparse.ArgumentParser):
+    """The parser of the command line, and those of all commands: options are written in full."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**({"allow_abbrev": False} | options))
+
+
 class _Commands(argparse._SubParsersAction):  # type: ignore[type-arg]  # noqa: SLF001 - argparse has no public name
     """Adds commands, ours with what they are for."""
 
@@ -147,7 +154,7 @@ class _Commands(argparse._SubParsersAction):  # type: ignore[type-arg]  # noqa: 
 
 def _parser() -> tuple[argparse.ArgumentParser, Any]:
     """Return the parser of the command line, and what commands are added to."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="trainmaster",
         description="Distributed training on Kubernetes: the controller, and a cluster for laptops.",
     )

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from trainmaster.controller.cli.files.manifests import Manifest, ManifestError, load_manifests
-from trainmaster.controller.cli.printers import complain
+from trainmaster.controller.cli.printers import BAD_INPUT, FAILURE, complain
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
@@ -47,7 +47,6 @@ INSTALLER: Final = "runtimes-installer"
 
 FIELD_MANAGER: Final = "trainmaster-runtimes"
 
-FAILURE, BAD_INPUT = 1, 2
 _PASSING: Final = (NotFound, ServerError, TooManyRequests, TransportError)
 """A definition that was applied a moment ago is not served yet, and webhooks of others may not be there yet."""
 
@@ -61,17 +60,15 @@ def command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "runtimes",
         description="Install ClusterTrainingRuntimes into a cluster, or remove those that were installed so.",
-        allow_abbrev=False,
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     install = verbs.add_parser(
         "install",
         help="apply the runtimes of some files, and delete those that an earlier call installed and these files lack",
-        allow_abbrev=False,
     )
     install.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON; a directory; - is standard input")
     install.set_defaults(run=run_install)
-    uninstall = verbs.add_parser("uninstall", help="delete the runtimes that were installed", allow_abbrev=False)
+    uninstall = verbs.add_parser("uninstall", help="delete the runtimes that were installed")
     uninstall.set_defaults(run=run_uninstall)
     for verb in (install, uninstall):
         verb.add_argument(

@@ -16,10 +16,9 @@ from support.samples import owner_reference
 from support.team import Team
 from support.training import apply_runtime, runtime
 
-from trainmaster.controller.cli.explain import events, failed_logs
-from trainmaster.controller.cli.explain.events import read_events
+from trainmaster.controller.cli.explain import failed_logs
 from trainmaster.controller.cli.explain.gathering import gather
-from trainmaster.controller.cli.explain.reader import MOST, Reader
+from trainmaster.controller.cli.explain.reader import MOST, Reader, newest_of_each_kind, read_events
 from trainmaster.controller.cli.explain.text import lines_of
 from trainmaster.controller.cli.follow.pod_logs import LogLines
 from trainmaster.controller.cli.jobs.lookup import find_job
@@ -117,7 +116,7 @@ LATER = timedelta(seconds=60)
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten events are more than anybody reads."""
-    monkeypatch.setattr(events, "MOST", 10)
+    monkeypatch.setattr("trainmaster.controller.cli.explain.reader.MOST", 10)
 
 
 async def say(mine: Team, number: int, kind: str, name: str, reason: str) -> None:
@@ -173,7 +172,7 @@ async def test_of_a_namespace_with_few_events_one_request_is_enough(quiet: tuple
 def test_what_many_pods_say_does_not_push_out_what_is_said_of_the_job() -> None:
     of_job = parsed("JobCreationFailed", kind="JobSet", first=1)
     of_pods = [parsed("FailedScheduling", kind="Pod", name=f"demo-node-0-{n}-x", first=2 + n) for n in range(2000)]
-    kept = events.newest_of_each_kind([of_job, *of_pods])
+    kept = newest_of_each_kind([of_job, *of_pods])
     assert kept == [of_job, *of_pods[-500:]]
 
 

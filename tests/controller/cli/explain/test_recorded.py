@@ -11,7 +11,8 @@ from support.devcluster.faultycluster import FaultyCluster
 from support.history import record
 from support.team import Team
 
-from trainmaster.controller.cli.explain import command, recorded
+from trainmaster.controller.cli.explain import command
+from trainmaster.controller.cli.history import sources
 from trainmaster.controller.cli.history.sources import SourceError
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.history.record import JobRecord
@@ -46,7 +47,7 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> Manager:
     async def of_cluster(*_: object, **__: object) -> Manager:
         return found
 
-    monkeypatch.setattr(recorded, "of_cluster", of_cluster)
+    monkeypatch.setattr(sources, "of_cluster", of_cluster)
     return found
 
 

@@ -12,7 +12,7 @@ from support.devcluster.faultycluster import FaultyCluster
 from support.samples import configmap, owner_reference
 from support.team import Team
 
-from trainmaster.controller.cli.jobs.restart import anew
+from trainmaster.controller.cli.jobs.change import anew
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject

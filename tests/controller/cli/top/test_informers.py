@@ -58,7 +58,7 @@ def requested(snapshot: Snapshot) -> Mapping[str, Quantity]:
 
 
 def names(snapshot: Snapshot) -> set[str]:
-    return {f"{each.row.kind} {each.row.namespace}/{each.row.name}" for each in snapshot.jobs}
+    return {f"{each.kind} {each.namespace}/{each.name}" for each in snapshot.jobs}
 
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "mnist-node-0", "uid": "1"}
@@ -119,7 +119,7 @@ async def test_jobs_pods_and_nodes_are_followed(
         await client.patch(PODS, team.name, "mnist-1", {"status": status}, subresource="status")
         stuck = await seen(found, lambda each: any(job.trouble for job in each.jobs))
         (troubled,) = [each for each in stuck.jobs if each.trouble]
-        assert (troubled.row.kind, troubled.row.name) == ("TrainJob", "mnist")
+        assert (troubled.kind, troubled.name) == ("TrainJob", "mnist")
         assert troubled.trouble is not None
         assert "0/1 nodes" in troubled.trouble.text
         assert "not ours" not in troubled.trouble.text
@@ -153,7 +153,7 @@ async def test_a_worker_of_a_job_of_the_training_operator_that_waits_is_told(bot
     await team.client.patch(PODS, team.name, "older-worker-0", {"status": status}, subresource="status")
     async with informers(team, team.name) as found:
         snapshot = await seen(found, lambda each: any(job.trouble for job in each.jobs))
-    assert [each.row.kind for each in snapshot.jobs if each.trouble] == ["PyTorchJob"]
+    assert [each.kind for each in snapshot.jobs if each.trouble] == ["PyTorchJob"]
 
 
 async def test_what_may_not_be_read_is_told_with_the_right_that_is_missing(both: tuple[Team, FaultyCluster]) -> None:

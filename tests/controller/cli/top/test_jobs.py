@@ -7,15 +7,13 @@ from typing import Any
 from support.top import NOW, ago, top_job
 
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.jobs.rows import Trouble, trouble_of
+from trainmaster.controller.cli.jobs.rows import JobRow, Trouble, has_words, trouble_of
 from trainmaster.controller.cli.top.job_table import (
     ASK_AGAIN,
     Attention,
     JobTable,
     Order,
-    TopJob,
     attention,
-    matching,
     ordered,
 )
 from trainmaster.controller.explain.cause import Cause
@@ -41,7 +39,7 @@ JOBS = (
 
 
 def names(order: Order) -> list[str]:
-    return [job.row.name for job in ordered(JOBS, order, NOW)]
+    return [job.name for job in ordered(JOBS, order, NOW)]
 
 
 def test_what_is_stuck_or_has_just_failed_comes_first_and_what_is_over_last() -> None:
@@ -64,7 +62,7 @@ def test_other_orders() -> None:
 
 def test_a_filter_looks_at_all_that_is_shown() -> None:
     found = {"": len(JOBS), "failure": 3, "FAILURE outofmemory": 2, "tfjob": 1, "team/runs": 2, "waiting": 2, "none": 0}
-    assert {text: len(matching(JOBS, text)) for text in found} == found
+    assert {text: sum(has_words(job, text) for job in JOBS) for text in found} == found
 
 
 CREATED = "2026-01-02T11:00:00Z"
@@ -170,8 +168,8 @@ class Cluster:
         self.table.mark(TRAINJOBS, f"team/{name}")
 
     @property
-    def rows(self) -> dict[str, TopJob]:
-        return {job.row.name: job for job in self.table.rows}
+    def rows(self) -> dict[str, JobRow]:
+        return {job.name: job for job in self.table.rows}
 
     @property
     def explained(self) -> list[str]:
@@ -185,7 +183,7 @@ async def test_rows_follow_their_jobs() -> None:
     cluster.put("failed", "Failed", attempts=[charged, {**charged, "charged": False}, {"charged": True}])
     await cluster.table.bring_up_to_date(NOW)
     assert cluster.rows["failed"].failures == [("gpu-1", ago(9))]
-    assert {name: job.row.state for name, job in cluster.rows.items()} == {"done": "Complete", "failed": "Failed"}
+    assert {name: job.state for name, job in cluster.rows.items()} == {"done": "Complete", "failed": "Failed"}
     assert cluster.explained == ["failed"]
     assert cluster.table.is_up_to_date
     cluster.jobs.delete("team/done")

@@ -10,7 +10,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from support.top import node, replica, snapshot, top_job
 
-from trainmaster.controller.cli.top.job_table import Order, matching, ordered
+from trainmaster.controller.cli.jobs.rows import has_words
+from trainmaster.controller.cli.top.job_table import Order, ordered
 from trainmaster.controller.cli.top.live import print_screen
 from trainmaster.controller.cli.top.managers import Managers
 from trainmaster.controller.cli.top.snapshot import Snapshot
@@ -30,7 +31,7 @@ BUSY = snapshot(
 
 def view(of: Snapshot, columns: int = 120, lines: int = 24, *, words: str = "") -> list[str]:
     shown = io.StringIO()
-    jobs = ordered(matching(of.jobs, words), Order.ATTENTION, of.now)
+    jobs = ordered([job for job in of.jobs if has_words(job, words)], Order.ATTENTION, of.now)
     print_screen(Console(file=shown, width=columns, height=lines), of, jobs)
     rows = shown.getvalue().splitlines()
     assert all(cell_len(row) <= columns for row in rows)

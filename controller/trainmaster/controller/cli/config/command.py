@@ -17,7 +17,7 @@ from trainmaster.controller.cli.config.text import ConfigurationText, deciding, 
 from trainmaster.controller.cli.files.offline import Diagnostic, Severity
 from trainmaster.controller.cli.options import add_feature_gates_option
 from trainmaster.controller.cli.plugins.installed import plugin_notices, plugin_problems
-from trainmaster.controller.cli.printers import counted, print_json
+from trainmaster.controller.cli.printers import FAILURE, counted, print_json
 from trainmaster.controller.configuration import (
     ConfigurationInvalid,
     EffectiveConfiguration,
@@ -26,8 +26,6 @@ from trainmaster.controller.configuration import (
     complete,
     decode_configuration,
 )
-
-FAILURE = 1
 
 _FILE_HELP = (
     "a configuration file, a directory of such files (*.yaml), or a manifest of the ConfigMap that holds them; - is "
@@ -40,7 +38,6 @@ def command(commands: Any) -> None:
     config: argparse.ArgumentParser = commands.add_parser(
         "config",
         description="Configuration files of the controller.",
-        allow_abbrev=False,
     )
     actions = config.add_subparsers(title="commands", metavar="COMMAND", required=True)
     check = actions.add_parser(
@@ -48,7 +45,6 @@ def command(commands: Any) -> None:
         help="tell everything that is wrong with files",
         description="Report all errors in configuration files, and options without effect, with line and column. "
         "Several files are merged in order. Installed plugins check their options.",
-        allow_abbrev=False,
     )
     check.add_argument("files", nargs="+", metavar="FILE", help=_FILE_HELP)
     check.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
@@ -57,7 +53,6 @@ def command(commands: Any) -> None:
         "show",
         help="print all options that are in effect, and where each comes from",
         description="Print each option in effect and its source (file, flag or default), as a configuration file.",
-        allow_abbrev=False,
     )
     show.add_argument(
         "--config",

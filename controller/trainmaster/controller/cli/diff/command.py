@@ -30,7 +30,6 @@ def command(commands: Any) -> None:
         "diff",
         description="Show what `kubectl apply --server-side --force-conflicts` of the files would change, and what the "
         "controller would then change in workloads, pods and all else that their jobs become. Nothing is written.",
-        allow_abbrev=False,
     )
     add_file_options(parser)
     add_kubeconfig_option(parser)

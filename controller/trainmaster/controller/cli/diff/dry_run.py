@@ -23,7 +23,7 @@ from trainmaster.controller.cli.configured import UNKNOWN_AUTHORITY, load_jobs
 from trainmaster.controller.cli.diff.live_listers import LiveListers, ObjectKey
 from trainmaster.controller.cli.files.manifests import Manifest, apply_order, is_job, is_trainjob
 from trainmaster.controller.cli.files.offline import GENERATED, UID, validate_schema
-from trainmaster.controller.cli.responses import APPLY, JSON, Rejected, RestMapper, error_lines, send, unknown_kind
+from trainmaster.controller.cli.responses import Rejected, RestMapper, error_lines, unknown_kind, write
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -66,11 +66,6 @@ _PERMISSION = "if a permission is missing: diff makes dry runs, which take those
 
 async def plan_of(client: KubeClient, job: Job, gang: GangScheduler | None) -> Plan:
     """Decide what to write for a job that is as it would be once the files are applied.
-
-    Args:
-        client: The cluster.
-        job: The job.
-        gang: The gang scheduler of the controller.
 
     Raises:
         KubeError: What is there cannot be read.
@@ -155,13 +150,7 @@ async def compare(
 class DryRun:
     """One dry run of some manifests.
 
-    Args:
-        client: The cluster.
-        framework: The plugins.
-        namespace: Of objects that name none; default: that of the kubeconfig.
-        field_manager: Who applies the files.
-        job_kinds: The kinds of jobs of `kubeflow.org/v1`.
-        gang: Their gang scheduler.
+    `namespace` is that of objects that name none; None: that of the kubeconfig. `field_manager` applies the files.
     """
 
     def __init__(
@@ -219,7 +208,7 @@ class DryRun:
             if live is None and is_trainjob(manifest) and _runtime_key(obj) in self._created:
                 merged = _defaulted_offline(obj)
             else:
-                merged = await self._dry_run(resource, obj, self._field_manager)
+                merged, _ = await write(self._client, resource, obj, manager=self._field_manager, dry_run=True)
         key = (manifest.api_version, manifest.kind, metadata.get("namespace"), merged["metadata"]["name"])
         self._changed[key] = merged
         if live is None:
@@ -260,9 +249,9 @@ class DryRun:
             if resource is None:
                 raise _Refused(f"it needs {obj['kind']} of {obj['apiVersion']}, which the cluster does not serve")
             live = await self._live(resource, obj["metadata"])
-            diffs.append(
-                ObjectDiff(live, await self._dry_run(resource, _with_live_authority(obj, live), FIELD_MANAGER))
-            )
+            complete = _with_live_authority(obj, live)
+            merged, _ = await write(self._client, resource, complete, manager=FIELD_MANAGER, dry_run=True)
+            diffs.append(ObjectDiff(live, merged))
         return diffs
 
     async def _live(self, resource: Resource, metadata: JsonObject) -> JsonObject | None:
@@ -273,18 +262,6 @@ class DryRun:
             return await self._client.get(resource, namespace, metadata["name"])
         except NotFound:
             return None
-
-    async def _dry_run(self, resource: Resource, obj: JsonObject, manager: str) -> JsonObject:
-        metadata = obj["metadata"]
-        namespace = metadata.get("namespace") if resource.namespaced else None
-        params = {"dryRun": "All", "fieldManager": manager, "fieldValidation": "Strict"}
-        named = metadata.get("name")
-        method, path = "PATCH" if named else "POST", resource.path(namespace, named)
-        params |= {"force": "true"} if named else {}
-        answer, _ = await send(
-            self._client, method, path, params=params, body=obj, content_type=APPLY if named else JSON
-        )
-        return answer
 
 
 def _with_live_authority(obj: JsonObject, live: JsonObject | None) -> JsonObject:

@@ -35,11 +35,8 @@ _Question = ObjectKey | tuple[str, str, str | None] | GroupVersionKind
 class LiveListers(StoreListers):
     """Listers that are the same as those of the controller, from requests instead of caches.
 
-    Args:
-        client: Where they come from.
-        rest_mapper: What the cluster serves.
-        watches: What plugins declared; other kinds read as absent, as they do for the controller.
-        changed: Objects that count in place of what the cluster has.
+    Kinds that no watch declares read as absent, as they do for the controller. `changed` counts in place of what the
+    cluster has.
     """
 
     def __init__(

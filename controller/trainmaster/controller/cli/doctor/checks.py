@@ -108,12 +108,9 @@ async def look(
 ) -> list[Line]:
     """Look at a cluster in which a manager is installed, or is to be.
 
-    Args:
-        rest_config: The cluster.
-        effective: The configuration of the manager; None for that of the installation, or of our manifests.
-        framework: The plugins, if there is no installation to say which.
-        namespace: That of the manager.
-        feature_gates: The flag, for a configuration that is found.
+    `effective` is the configuration of the manager, None for that of the installation, or of our manifests; `framework`
+    has the plugins if there is no installation to say which, and `feature_gates` is the flag for a configuration that
+    is found.
 
     Raises:
         KubeError: The cluster does not answer, or not to us.

@@ -22,11 +22,9 @@ from trainmaster.controller.cli.options import (
     refuse_bad_name,
     reporting_errors,
 )
-from trainmaster.controller.cli.printers import print_json
+from trainmaster.controller.cli.printers import FAILURE, print_json
 from trainmaster.controller.log_config import configure_logs
 from trainmaster.runtime.version import __version__
-
-FAILURE: Final = 1
 
 _QUESTIONS: Final = {
     "cluster": "May the cluster take an installation in the namespace {}?",
@@ -42,7 +40,6 @@ def command(commands: Any) -> None:
         "prevents it, what changes, and what to do. Afterwards: report whether the installation is healthy. What you "
         "may not read is unknown. Nothing is written. Exit codes: 0 nothing fails, 1 something does, 2 no answer from "
         "the cluster.",
-        allow_abbrev=False,
     )
     add_kubeconfig_option(parser)
     parser.add_argument(

@@ -108,11 +108,7 @@ def uses(obj: Any, path: Path) -> bool:
 
 
 class LostFields:
-    """The fields that stored objects would lose with our definitions in the place of those that are there.
-
-    Args:
-        live: The definitions that are there.
-    """
+    """The fields that stored objects would lose with our definitions in the place of those that are there."""
 
     def __init__(self, live: Iterable[JsonObject]) -> None:
         self._by_kind = {each["spec"]["names"]["kind"]: lost_fields(each) for each in live}

@@ -27,7 +27,6 @@ def command(commands: Any) -> None:
         "explain",
         description="Explain the state of a job, with evidence, advice and a timeline. Nothing is written. What you "
         "may not read is listed.",
-        allow_abbrev=False,
     )
     add_job(parser)
     add_cluster_options(parser)
@@ -86,9 +85,9 @@ async def _what_is_left(
     word, slash, name = text.rpartition("/")
     if not name:
         return None
-    from trainmaster.controller.cli.explain.recorded import recorded  # noqa: PLC0415 - jobs that are there need none
+    from trainmaster.controller.cli.history.sources import last_recorded  # noqa: PLC0415 - jobs that are there need none
 
-    record = await recorded(client, namespace, name)
+    record = await last_recorded(client, namespace, name)
     kinds = [each for each in (TRAINJOBS, *await v1_kinds(client)) if not slash or means(word, each)]
     meant = {word.lower(), *(each.kind.lower() for each in kinds)}
     if record is not None and (not slash or record.kind.lower() in meant):

@@ -14,9 +14,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from trainmaster.controller.cli.explain.events import read_events
 from trainmaster.controller.cli.explain.looks import look_for_reasons
-from trainmaster.controller.cli.explain.reader import Reader, created_since, owned_by, parted
+from trainmaster.controller.cli.explain.reader import Reader, created_since, owned_by, parted, read_events
 from trainmaster.controller.cli.jobs.log_sources import selector
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.probes import BATCH_JOBS
@@ -34,11 +33,7 @@ _MOST_EVENTS: Final = 500
 async def gather(client: KubeClient, job: Job, *, now: datetime, command_options: Sequence[str] = ()) -> JobView:
     """Look at a job.
 
-    Args:
-        client: How.
-        job: The job.
-        now: The time.
-        command_options: What commands that are advised need to reach the cluster.
+    `command_options` are what commands that are advised need to reach the cluster.
     """
     reader = Reader(client, job.namespace)
     obj = {"apiVersion": job.resource.api_version, "kind": job.kind, **job.object}
@@ -50,14 +45,7 @@ async def gather(client: KubeClient, job: Job, *, now: datetime, command_options
 async def gather_deleted(
     client: KubeClient, job: JsonObject, *, now: datetime, command_options: Sequence[str] = ()
 ) -> JobView:
-    """Look at what is left of a job that is gone: its events.
-
-    Args:
-        client: How.
-        job: Its kind, namespace and name.
-        now: The time.
-        command_options: What commands that are advised need to reach the cluster.
-    """
+    """Look at what is left of a job that is gone: its events."""
     reader = Reader(client, job["metadata"]["namespace"])
     view = JobView(job, now=now, is_deleted=True, command_options=command_options)
     return replace(view, events=await read_events(reader, view), unread=reader.unread)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from trainmaster.controller.cli.files.manifests import Manifest, ManifestError, scan_manifests
 from trainmaster.controller.cli.files.offline import MPI_OPERATOR, Severity, check_schema, diagnosed
 from trainmaster.controller.cli.options import CommandError, add_files_option, reporting_errors
-from trainmaster.controller.cli.printers import counted, listed, print_objects, to_yaml
+from trainmaster.controller.cli.printers import FAILURE, counted, listed, print_objects, to_yaml
 from trainmaster.runtime.conversion.early_trainer import convert_early, is_early
 from trainmaster.runtime.conversion.notes import Conversion, ConversionError, Note
 from trainmaster.runtime.conversion.training_operator import KINDS, convert_job
@@ -29,8 +29,6 @@ from trainmaster.runtime.jobs.constants import GROUP as JOBS_GROUP
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-
-FAILURE = 1
 
 _ODDITIES: Final = (AttributeError, KeyError, TypeError, ValueError)
 """What comes of reading something that has an odd shape: there may be no schema of its kind."""
@@ -52,7 +50,6 @@ def command(commands: Any) -> None:
         description="Print jobs of kubeflow.org/v1 as TrainJobs with TrainingRuntimes, TrainJobs and runtimes of "
         "early versions in today's form, and other objects unchanged. Standard error lists fields that change or have "
         "no equivalent. No cluster is needed.",
-        allow_abbrev=False,
     )
     add_files_option(parser)
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")

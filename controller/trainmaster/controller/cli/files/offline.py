@@ -140,13 +140,9 @@ class ValidatedManifest:
 class OfflineValidation:
     """The objects of some files, validated; also the listers by which that is done.
 
-    Args:
-        found: What is in the files, and what is wrong with them.
-        framework: The plugins.
-        namespace: Of objects that name none.
-        job_kinds: Loads the kinds of jobs of `kubeflow.org/v1`; called if there may be one in the files.
-        runtimes_elsewhere: Whether a cluster may have runtimes that are not in the files, or others under the names of
-            those that come with Trainmaster. TrainJobs of such are validated against their definition alone.
+    Objects that name no namespace are in `namespace`. `job_kinds` is called if there may be a job of `kubeflow.org/v1`
+    in the files. With `runtimes_elsewhere` a cluster may have runtimes that are not in the files, or others under the
+    names of those that come with Trainmaster: TrainJobs of such are validated against their definition alone.
     """
 
     def __init__(

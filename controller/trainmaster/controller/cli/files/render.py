@@ -22,7 +22,7 @@ from trainmaster.controller.cli.configured import load_framework, load_jobs
 from trainmaster.controller.cli.files.manifests import scan_manifests
 from trainmaster.controller.cli.files.offline import OfflineValidation, ValidatedManifest
 from trainmaster.controller.cli.options import CommandError, add_file_options, reporting_errors
-from trainmaster.controller.cli.printers import listed, print_json, print_objects, redacted, to_yaml
+from trainmaster.controller.cli.printers import FAILURE, listed, print_json, print_objects, redacted, to_yaml
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.api.decoding import json_path
 from trainmaster.runtime.framework import Framework
@@ -36,8 +36,6 @@ from trainmaster.runtime.provenance import Provenance, Steps, job_steps, leaves,
 from trainmaster.runtime.resolver import resolve
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime, parse_snapshot_text
 from trainmaster.runtime.validation.runtime_ref import live_runtime
-
-FAILURE = 1
 
 Rendered: TypeAlias = tuple[JsonObject, Steps]
 """An object, and which step set which field of it; nothing of that unless somebody wants to know."""
@@ -56,7 +54,6 @@ def command(commands: Any) -> None:
         "render",
         description="Print the objects that TrainJobs and jobs of kubeflow.org/v1 become. Runtimes come from the "
         "files or are built in; the gang scheduler of v1 jobs is that of the configuration.",
-        allow_abbrev=False,
     )
     add_file_options(parser)
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")

@@ -14,9 +14,7 @@ from trainmaster.controller.cli.configured import load_framework, load_jobs
 from trainmaster.controller.cli.files.manifests import scan_manifests
 from trainmaster.controller.cli.files.offline import OfflineValidation
 from trainmaster.controller.cli.options import add_file_options, reporting_errors
-from trainmaster.controller.cli.printers import counted, listed, print_json
-
-FAILURE = 1
+from trainmaster.controller.cli.printers import FAILURE, counted, listed, print_json
 
 
 def command(commands: Any) -> None:
@@ -25,7 +23,6 @@ def command(commands: Any) -> None:
         "validate",
         description="Check TrainJobs, runtimes and jobs of kubeflow.org/v1 as a cluster with Trainmaster would, and "
         "report all errors with file, line and field.",
-        allow_abbrev=False,
     )
     add_file_options(parser)
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")

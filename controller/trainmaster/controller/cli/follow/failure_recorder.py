@@ -36,13 +36,7 @@ _ALIKE: Final = re.compile(r"0x[0-9a-f]+|\d+")
 
 
 class FailureRecorder:
-    """Records failures in the status of their jobs.
-
-    Args:
-        client: Where logs are read.
-        reporter: Where they are reported.
-        logs: The logs that are followed.
-    """
+    """Records failures in the status of their jobs."""
 
     def __init__(self, client: KubeClient, reporter: Reporter, logs: JobLogs) -> None:
         self._client = client

@@ -38,6 +38,7 @@ from trainmaster.controller.cli.follow.job_status import (
 from trainmaster.controller.cli.follow.reporter import Reporter, shows_displays
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
 from trainmaster.controller.cli.follow.summary import Commands
+from trainmaster.controller.cli.printers import FAILURE, INTERRUPTED
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.controller.explain.pods import has_ended
 from trainmaster.controller.job_fields import JobFields
@@ -78,21 +79,11 @@ _NEXT: Final = {SUSPENDED: "resume", BLOCKED: "explain", WAITING: "explain"}
 
 _UNSCHEDULED: Final = "FailedScheduling"
 
-FAILURE: Final = 1
 TIMED_OUT: Final = 3
-INTERRUPTED: Final = 130
 
 
 class Follower:
-    """Follows some jobs, which may have ended already.
-
-    Args:
-        client: The cluster.
-        jobs: The jobs.
-        reporter: Where everything is reported.
-        choice: The logs that are passed on.
-        clock: The time.
-    """
+    """Follows some jobs, which may have ended already."""
 
     def __init__(
         self,
@@ -384,12 +375,7 @@ class Follower:
 
 
 def make_reporter(*, plain: bool, commands: Commands) -> Reporter:
-    """Choose the reporter that suits where the output goes.
-
-    Args:
-        plain: Whether plain lines are wanted in any case.
-        commands: How the closing summary is to write commands.
-    """
+    """Choose the reporter that suits where the output goes."""
     if plain or not shows_displays():
         return Reporter(commands)
     try:
@@ -411,13 +397,6 @@ async def follow_jobs(
     timeout: float | None = None,  # noqa: ASYNC109 - running out of time is an outcome here, not an error
 ) -> int:
     """Follow jobs; returns the exit code. Ctrl-C ends the following, and nothing else.
-
-    Args:
-        client: Of the cluster.
-        jobs: The jobs.
-        reporter: Where everything is reported.
-        choice: The logs that are passed on.
-        timeout: Seconds to follow at most; None: as long as it takes.
 
     Raises:
         KubeError: The cluster cannot be used.

@@ -153,11 +153,7 @@ class Attempt:
     def view(self, status: JobStatus, name: str, *, now: float, wall_clock: datetime) -> JobView:
         """Put together what is shown; what the training reports of itself counts more than what its log tells.
 
-        Args:
-            status: The job.
-            name: What it is called.
-            now: The moment, in seconds of any clock.
-            wall_clock: The same by the clock of the server, or one near to it.
+        `now` is in seconds of any clock, `wall_clock` the same moment by the clock of the server, or one near to it.
         """
         self._read(now)
         self._facts = self._facts or facts_of(status)
@@ -181,12 +177,8 @@ class Attempt:
 def frame(views: Sequence[JobView], *, columns: int, lines: int, tick: int, glyphs: Glyphs = UNICODE) -> list[Text]:
     """Return the rows of the display.
 
-    Args:
-        views: The jobs.
-        columns: Width of the terminal; rows are one shorter, since the last column makes some terminals wrap.
-        lines: Height of the terminal.
-        tick: Counts the drawings; it moves what is to move.
-        glyphs: What to draw with.
+    Rows are one column shorter than the terminal, since the last column makes some terminals wrap. `tick` counts the
+    drawings, and moves what is to move.
     """
     width = max(1, columns - 1)
     painter = _Painter(width, tick, glyphs)

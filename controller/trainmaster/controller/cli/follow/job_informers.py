@@ -37,9 +37,8 @@ _BELONGINGS: Final[Mapping[str, Resource]] = {each.kind: each for each in (PODS,
 class Reachability:
     """Reports outages and refusals of some informers, which call `changed` and share `outages`.
 
-    Args:
-        on_outage: Called with the reason when the cluster cannot be reached, and with None when it can again.
-        on_refusal: Called with each new reason for which something cannot be read, and what to do about it.
+    `on_outage` gets the reason when the cluster cannot be reached, and None when it can again; `on_refusal` each new
+    reason for which something cannot be read, and what to do about it.
     """
 
     def __init__(
@@ -134,11 +133,7 @@ class Observation:
 class JobInformers:
     """Reads what there is of some jobs, and what becomes of it.
 
-    Args:
-        client: Where it is read.
-        jobs: The jobs.
-        on_outage: Called with the reason when the cluster cannot be reached, and with None when it can again.
-        on_refusal: Called when something may not be read, with what to do about it.
+    The callbacks are those of `Reachability`.
     """
 
     def __init__(

@@ -120,12 +120,7 @@ FIRST_NODE: Final = LogChoice()
 class JobLogs:
     """The logs of some jobs.
 
-    Args:
-        client: How they are read.
-        reporter: Where lines go.
-        choice: Which are passed on.
-        is_prefixed: Whether lines tell of which job they are.
-        start: Starts a task that ends with the follower.
+    `start` starts a task that ends with the follower.
     """
 
     def __init__(

@@ -7,14 +7,13 @@ takes 100,000 lines as fast as it takes them without one.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, redirect_stderr
+from contextlib import ExitStack
 from datetime import UTC, datetime
-from io import TextIOBase
+from io import StringIO
 from typing import Final, Self, TextIO
 
 from rich.console import Console
@@ -24,7 +23,7 @@ from trainmaster.controller.cli.follow.frame import ASCII, UNICODE, Attempt, Job
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.summary import Commands, Kind, closing_summary
-from trainmaster.controller.cli.follow.terminal import LiveRegion
+from trainmaster.controller.cli.follow.terminal import LiveRegion, redirected_stderr
 from trainmaster.controller.cli.output import marked, plain, printable_lines
 
 _INTERVAL: Final = 0.1
@@ -61,7 +60,9 @@ class LiveReporter(Reporter):
 
     def __enter__(self) -> Self:
         self._exits.enter_context(self._region)
-        self._catch_stderr()
+        stream = _Lines(self)  # what somebody writes to standard error comes above the display
+        self._exits.callback(stream.close)
+        self._exits.enter_context(redirected_stderr(stream))
         self._tick()
         return self
 
@@ -147,20 +148,12 @@ class LiveReporter(Reporter):
                 self._console.print(text, soft_wrap=True)
         return capture.get()
 
-    def _catch_stderr(self) -> None:
-        """Put above the display what somebody writes to standard error, the loggers as well."""
-        stream = _Lines(self)
-        self._exits.callback(stream.close)
-        for handler in logging.getLogger().handlers:
-            if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
-                self._exits.callback(handler.setStream, handler.setStream(stream))
-        self._exits.enter_context(redirect_stderr(stream))
 
-
-class _Lines(TextIOBase):
+class _Lines(StringIO):
     """A stream whose lines are reported."""
 
     def __init__(self, reporter: LiveReporter) -> None:
+        super().__init__()
         self._reporter = reporter
         self._rest = ""
 

@@ -83,12 +83,9 @@ EVERYTHING: Final = LogOptions()
 class LogLines:
     """The lines of the log of one container, of one run after the other.
 
-    Args:
-        deliver: Takes complete lines, as many as have arrived at once; None if only the end of the
-            log is of interest.
-        partial: Takes the last line as it stands while no newline has ended it; empty when there is none.
-        is_tail: Whether the log is read from its end only, so that there may be lines before the first one.
-        with_times: Whether lines are delivered with their times.
+    `deliver` takes complete lines, as many as have arrived at once; None if only the end of the log is of interest.
+    `partial` takes the last line as it stands while no newline has ended it; empty when there is none. With `is_tail`
+    there may be lines before the first one.
     """
 
     def __init__(
@@ -268,14 +265,7 @@ class _End(Enum):
 class PodLog:
     """The log of one container of one pod.
 
-    Args:
-        client: How it is read.
-        namespace: Of the pod.
-        pod: Its name.
-        container: Its name.
-        lines: What takes it.
-        options: Which part of it is wanted.
-        uid: Of the pod: an embedded cluster has the logs of deleted ones too; others look at the name alone.
+    With the `uid` of its pod an embedded cluster has the logs of deleted ones too; others look at the name alone.
     """
 
     def __init__(
@@ -411,14 +401,7 @@ async def last_lines(
 ) -> list[str]:
     """Return the last lines of a run of a container; none if they cannot be read any more.
 
-    Args:
-        client: How they are read.
-        namespace: Of the pod.
-        pod: Its name.
-        container: Its name.
-        previous: Whether another run has started since.
-        since: When the run started, RFC 3339: the log may be that of yet another run by now.
-        until: When it ended.
+    `since` and `until` are when the run started and ended, RFC 3339: the log may be that of yet another run by now.
     """
     log = PodLog(
         client, namespace=namespace, pod=pod, container=container, lines=LogLines(), options=LogOptions(KEPT_LINES)

@@ -12,14 +12,11 @@ from typing import Self
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.summary import Commands, closing_summary
 from trainmaster.controller.cli.output import write_log
+from trainmaster.controller.cli.printers import report
 
 
 class Reporter:
-    """Writes lines; a context manager. What draws something overrides it.
-
-    Args:
-        commands: How the closing summary is to write commands.
-    """
+    """Writes lines; a context manager. What draws something overrides it."""
 
     pods_told = 32
     """How many pods of a job are reported one by one; of the others only what is unusual."""
@@ -43,14 +40,13 @@ class Reporter:
 
     def report(self, text: str, *, bad: bool = False) -> None:  # noqa: ARG002 - a plain line looks the same either way
         """Report something about the jobs."""
-        print(text, file=sys.stderr, flush=True)
+        report(text)
 
     def log(self, lines: Sequence[str], *, job: str = "") -> None:  # noqa: ARG002 - progress is in the lines themselves
         """Pass on complete lines that pods have printed, as many as have arrived at once.
 
-        Args:
-            lines: Without their newlines, with whatever prefix tells whose they are.
-            job: The key of the job whose rank 0 printed them: they may tell of its progress. Empty for other ranks.
+        They are without newlines, with whatever prefix tells whose they are. `job` is the key of the job whose rank 0
+        printed them, since they may tell of its progress; empty for other ranks.
         """
         if lines:
             write_log("\n".join(lines))

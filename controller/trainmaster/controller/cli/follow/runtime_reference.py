@@ -40,10 +40,7 @@ def reference_of(
 ) -> RuntimeReference | None:
     """Return the runtime that a TrainJob names; None if that is of another group, or unreadable.
 
-    Args:
-        trainjob: The TrainJob, which may be any tree.
-        namespace: Its namespace.
-        supplied: Kind, namespace and name of the objects in the files.
+    `supplied` has kind, namespace and name of the objects in the files.
     """
     spec = trainjob.get("spec")
     reference = spec.get("runtimeRef") if isinstance(spec, dict) else None
@@ -71,10 +68,7 @@ async def is_missing(client: KubeClient, reference: RuntimeReference) -> bool:
 async def explain_missing(client: KubeClient, reference: RuntimeReference, *, is_written: bool = True) -> list[str]:
     """Say that a runtime does not exist, which ones do, and what to do.
 
-    Args:
-        client: Of the cluster.
-        reference: The runtime.
-        is_written: Whether somebody has written the TrainJob; else it was made of a program.
+    `is_written`: somebody has written the TrainJob; else it was made of a program.
     """
     shared = await _names(client, CLUSTER_TRAINING_RUNTIMES, None)
     own = await _names(client, TRAINING_RUNTIMES, reference.namespace)

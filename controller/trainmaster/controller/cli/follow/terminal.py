@@ -13,12 +13,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import signal
+import sys
 import termios
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from types import FrameType
 from typing import Any, Final, Self, TextIO
 
@@ -40,12 +42,8 @@ _LFLAG: Final = 3
 class HeldTerminal:
     """A terminal; a context manager.
 
-    Args:
-        file: What writes to it.
-        begin: What is sent when it is taken.
-        end: What is sent when it is given back.
-        reads_keys: Whether keys are read one by one, and not by lines.
-        on_return: Called when it was taken again, and what was drawn is gone.
+    `begin` is sent when it is taken, `end` when it is given back; `on_return` is called when it was taken again, and
+    what was drawn is gone.
     """
 
     def __init__(
@@ -173,6 +171,17 @@ class HeldTerminal:
         self._on_return()
 
 
+@contextmanager
+def redirected_stderr(stream: TextIO) -> Iterator[None]:
+    """Have what is written to standard error meanwhile, by the loggers as well, go to a stream."""
+    with ExitStack() as exits:
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
+                exits.callback(handler.setStream, handler.setStream(stream))
+        exits.enter_context(redirect_stderr(stream))
+        yield
+
+
 class LiveRegion:
     """A region at the bottom of a terminal; a context manager."""
 
@@ -200,9 +209,7 @@ class LiveRegion:
     def write(self, lines: str, rows: Sequence[str]) -> None:
         """Write lines above the region, and draw the region.
 
-        Args:
-            lines: Each with its newline; may be empty. After `close` nothing else is written.
-            rows: One row of the terminal each, which is cut where the terminal ends.
+        Lines have their newlines; after `close` nothing else is written. A row is cut where the terminal ends.
         """
         if not self._terminal.is_open:
             self._terminal.send(lines)

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from trainmaster.controller.cli.history.sources import FileSource, Source, SourceError, by_url, of_cluster
+from trainmaster.controller.cli.history.sources import SERVICE, FileSource, Source, SourceError, by_url, of_cluster
 from trainmaster.controller.cli.history.tables import details, table
-from trainmaster.controller.cli.jobs.options import BAD_INPUT, FAILURE, INTERRUPTED, access_of, report
+from trainmaster.controller.cli.jobs.options import access_of
 from trainmaster.controller.cli.options import CommandError, read_token
-from trainmaster.controller.cli.printers import complain, print_json
+from trainmaster.controller.cli.printers import BAD_INPUT, FAILURE, INTERRUPTED, complain, print_json, report
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.history.query import DEFAULT_LIMIT, InvalidQuery, read_since
 from trainmaster.controller.history.record import RESULTS, SUCCEEDED, JobRecord
@@ -24,12 +24,9 @@ from trainmaster.controller.history.store import HistoryUnavailable
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.log_config import configure_logs
-from trainmaster.controller.manager.roles import NAME
 from trainmaster.runtime.api.constants import COMPLETE
 from trainmaster.runtime.version import __version__
 
-_SERVICE: Final = f"kubeflow/{NAME}"
-"""Where our manifests install it."""
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LISTED: Final = 5
 
@@ -44,7 +41,6 @@ def command(commands: Any) -> None:
         "history",
         description="List ended jobs, the last first, also deleted ones; or print the record of one. The manager "
         "records them if its configuration has history.enabled.",
-        allow_abbrev=False,
     )
     parser.add_argument("job", nargs="?", metavar="JOB", help="name or UID of a job, to print its record")
     which = parser.add_argument_group("which jobs")
@@ -65,9 +61,9 @@ def command(commands: Any) -> None:
     )
     where.add_argument(
         "--service",
-        default=_SERVICE,
+        default=SERVICE,
         metavar="NAMESPACE/NAME",
-        help=f"Service of the manager, through the API server; default: {_SERVICE}",
+        help=f"Service of the manager, through the API server; default: {SERVICE}",
     )
     where.add_argument("--url", help="of a manager's metrics, for instance https://127.0.0.1:8443")
     where.add_argument("--file", type=Path, help="SQLite file, history.file of the configuration")

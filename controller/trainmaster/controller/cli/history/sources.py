@@ -17,15 +17,24 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote, urlsplit
 
 from trainmaster.controller.cli.cluster import manager_status
-from trainmaster.controller.history.query import PATH, Query, read_query
+from trainmaster.controller.history.query import PATH, InvalidQuery, Query, read_query
 from trainmaster.controller.history.record import JobRecord, read_record
 from trainmaster.controller.history.sqlite import sqlite_store
+from trainmaster.controller.history.store import HistoryUnavailable
 from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import FORWARDED_AUTHORIZATION
+from trainmaster.controller.manager.roles import NAME
 from trainmaster.controller.server.authentication import bearer_token
 from trainmaster.runtime.jsontext import JsonError, load_json
 
+SERVICE: Final = f"kubeflow/{NAME}"
+"""Where our manifests install it."""
+
 _TIMEOUT: Final = 60.0
+_OF_GONE_TIMEOUT: Final = 5.0
+"""Seconds: mostly the name is misspelt, or nobody records a history."""
+
 _LONGEST: Final = 64 * 1024 * 1024
 _SHOWN: Final = 300
 
@@ -51,11 +60,7 @@ class Source(Protocol):
 
 
 class FileSource:
-    """A file of SQLite that no manager needs to serve.
-
-    Args:
-        path: The file.
-    """
+    """A file of SQLite that no manager needs to serve."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -147,10 +152,7 @@ def _reason(status: int, text: str) -> str:
 def by_url(url: str, *, token: str, authority: Path | None) -> HttpSource:
     """Return the manager of a URL.
 
-    Args:
-        url: `https://HOST:PORT`.
-        token: Who asks; may be empty.
-        authority: The certificates by which it is known; None: those of the system.
+    `authority` has the certificates by which it is known; None: those of the system.
 
     Raises:
         SourceError: It is no URL, or there are no such certificates.
@@ -172,10 +174,7 @@ def by_url(url: str, *, token: str, authority: Path | None) -> HttpSource:
 async def of_cluster(client: KubeClient, *, service: str, token: str) -> HttpSource:
     """Return the manager of a cluster.
 
-    Args:
-        client: Of the cluster.
-        service: The Service of the manager, `NAMESPACE/NAME`, or `NAMESPACE/NAME:PORT`.
-        token: Who asks the manager; empty: who asks the cluster.
+    `service` is `NAMESPACE/NAME` or `NAMESPACE/NAME:PORT`. Without `token` the manager is asked as the cluster is.
 
     Raises:
         SourceError: It is none, or there is no token.
@@ -213,3 +212,14 @@ async def of_cluster(client: KubeClient, *, service: str, token: str) -> HttpSou
         proxy=config.proxy,
         remedy="does the Service of --service exist, and may you `get` its `services/proxy`?",
     )
+
+
+async def last_recorded(client: KubeClient, namespace: str, name: str) -> JobRecord | None:
+    """Return what is recorded of the job of a name that ended last; None if nothing is, or nobody says."""
+    try:
+        async with asyncio.timeout(_OF_GONE_TIMEOUT):
+            source = await of_cluster(client, service=SERVICE, token="")
+            found = await source.find({"namespace": namespace, "name": name, "limit": "1"})
+            return (await source.get(found[0].uid) or found[0]) if found else None
+    except (SourceError, HistoryUnavailable, InvalidQuery, KubeError, TimeoutError):
+        return None

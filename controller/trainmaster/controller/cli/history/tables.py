@@ -22,14 +22,7 @@ WIDE_HEADER: Final = (*HEADER, "NODES", "ACCELERATORS", "RESTARTS", "EXIT", "DEL
 
 
 def table(records: Sequence[JobRecord], *, now: datetime, namespaces: bool, wide: bool) -> list[str]:
-    """Return the lines of the table.
-
-    Args:
-        records: In the order of the lines.
-        now: For how long ago they ended.
-        namespaces: Whether to tell them.
-        wide: Whether to tell more.
-    """
+    """Return the lines of the table."""
     header = WIDE_HEADER if wide else HEADER
     rows = [("NAMESPACE", *header) if namespaces else header]
     for record in records:

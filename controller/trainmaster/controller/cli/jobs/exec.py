@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 from trainmaster.controller.cli.jobs.log_sources import Member, find_members, of_rank, why_no_log
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import (
-    FAILURE,
     add_cluster_options,
     add_job,
     count,
     namespace_of,
     next_command,
     on_cluster,
-    report,
 )
+from trainmaster.controller.cli.printers import FAILURE, report
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.container_failures import container_statuses, log_container
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -66,7 +65,6 @@ def command(commands: Any) -> None:
         usage="trainmaster exec JOB [--rank N] [options] -- PROGRAM ...",
         description="Run a program in the container of rank 0 of a running job (or its launcher), or of another rank, "
         "with a terminal if there is one. On the embedded cluster it can see and end all your processes.",
-        allow_abbrev=False,
     )
     add_job(parser)
     parser.add_argument("--rank", type=count, metavar="N", help="the rank; default: 0, or the launcher")
@@ -84,7 +82,6 @@ def stack(commands: Any) -> None:
         description="Print the stacks of the Python processes of a running job, by rank: where it hangs. The "
         "container needs py-spy, which `trainmaster[local]` brings for the embedded cluster; elsewhere also the "
         "capability SYS_PTRACE.",
-        allow_abbrev=False,
     )
     add_job(parser)
     parser.add_argument("--rank", type=count, metavar="N", help="only this rank; default: all pods")

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainmaster.controller.cli.jobs.lookup import Job, list_jobs
-from trainmaster.controller.cli.jobs.options import add_cluster_options, namespace_of, on_cluster, report
+from trainmaster.controller.cli.jobs.options import add_cluster_options, namespace_of, on_cluster
 from trainmaster.controller.cli.jobs.rows import JobRow, has_words, rows_of, table
-from trainmaster.controller.cli.printers import print_objects
+from trainmaster.controller.cli.printers import print_objects, report
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError
 from trainmaster.controller.kube.rest.resources import PODS, Resource
@@ -27,7 +27,6 @@ def command(commands: Any) -> None:
         description="List TrainJobs and jobs of kubeflow.org/v1. CAUSE: what `trainmaster explain` concludes from job "
         "and pods. NODES: ready and wanted ones. DURATION: from creation or last resumption to the end. GOODPUT (`-o "
         "wide`): share of productive time.",
-        allow_abbrev=False,
     )
     add_cluster_options(parser)
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")

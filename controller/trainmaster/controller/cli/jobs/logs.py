@@ -1,4 +1,4 @@
-"""`trainmaster logs`: what the containers of a job have printed.
+"""`trainmaster logs`: what the containers of a job have printed; and `attach`, which follows all of a job.
 
 Without options it is the log of rank 0, or of the launcher where there is one, up to now. Where there is no log, the
 reason is told: pods that wait, or are gone, and how the job failed. Where another rank failed first, the command for
@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from trainmaster.controller.cli.follow.follower import follow_jobs
+from trainmaster.controller.cli.follow.follower import follow_jobs, make_reporter
 from trainmaster.controller.cli.follow.job_logs import LogChoice
 from trainmaster.controller.cli.follow.job_status import GOOD, JobStatus, followed_job, has_log
 from trainmaster.controller.cli.follow.pod_logs import LogOptions
@@ -40,17 +40,15 @@ from trainmaster.controller.cli.jobs.log_sources import (
 )
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import (
-    FAILURE,
-    INTERRUPTED,
     add_cluster_options,
     add_job,
     count,
     namespace_of,
     next_command,
     on_cluster,
-    report,
 )
 from trainmaster.controller.cli.output import write_log_line
+from trainmaster.controller.cli.printers import FAILURE, INTERRUPTED, report
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.explain.pods import last_failures
 from trainmaster.controller.explain.view import JobView
@@ -66,7 +64,6 @@ def command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "logs",
         description="Print the log of rank 0 of a job (or its launcher), of another rank, or of all.",
-        allow_abbrev=False,
     )
     add_job(parser)
     which = parser.add_mutually_exclusive_group()
@@ -106,14 +103,14 @@ async def _logs(client: KubeClient, arguments: argparse.Namespace) -> int:
     options = LogOptions(arguments.tail, arguments.since, arguments.timestamps)
     if arguments.follow and job.outcome is None:
         return await _follow(client, job, arguments, options)
-    readable = []
+    readable = list[_Log]()
     found = await find_members(client, job, await kept_logs(client, job.uid))
     wanted = _wanted(client, job, found, arguments)
     for member in wanted:
         pod = member.pod["metadata"]["name"]
         source = log_source(member, previous=arguments.previous, attempt=arguments.attempt)
         if source is not None and source.dropped is not None:
-            readable.append(_Log(member, source, options))
+            readable.append((member, source))
             _say_which(member, source, arguments, options)
         elif source is not None:
             report(f"{member.name}: the log of attempt {source.attempt} is gone: logs of later ones took its place")
@@ -126,7 +123,7 @@ async def _logs(client: KubeClient, arguments: argparse.Namespace) -> int:
         else:
             report(f"{member.name}: pod {pod} has no log yet: {why_no_log(member.pod)}")
     if readable:
-        await _print(client, job, readable, prefixed=arguments.all)
+        await _print(client, job, readable, options, prefixed=arguments.all)
         if arguments.rank is None and not arguments.all and (first := _failed_first(job, found)) is not None:
             command = next_command("logs", job, client, arguments)
             report(f"{first.name} failed first; its log: {command} --rank {(first.ranks or [first.node])[0]}")
@@ -199,13 +196,8 @@ def _failed_first(job: Job, found: Sequence[Member]) -> Member | None:
     return next((each for each in nodes if uids & {pod["metadata"]["uid"] for pod in each.pods}), None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Log:
-    """A log that is to be printed."""
-
-    member: Member
-    source: LogSource
-    options: LogOptions
+_Log = tuple[Member, LogSource]
+"""Whose log is printed, and which run of it."""
 
 
 def _wanted(client: KubeClient, job: Job, found: list[Member], arguments: argparse.Namespace) -> list[Member]:
@@ -221,7 +213,7 @@ def _wanted(client: KubeClient, job: Job, found: list[Member], arguments: argpar
             verb = "resume" if job.is_suspended else "explain"
             report(f"  what next: {next_command(verb, job, client, arguments)}")
         return []
-    chosen = _chosen(found, arguments)
+    chosen = found if arguments.all else of_rank(found, arguments.rank)
     if not chosen:
         names = ", ".join(member.name for member in found)
         rank = arguments.rank or 0
@@ -231,10 +223,6 @@ def _wanted(client: KubeClient, job: Job, found: list[Member], arguments: argpar
             lacking = f"has no {'pod that leads' if arguments.rank is None else f'rank {rank}'} at the moment"
         raise Rejected([f"{job.title} {lacking}; there are: {names} (--all prints them all)"])
     return chosen
-
-
-def _chosen(found: Sequence[Member], arguments: argparse.Namespace) -> list[Member]:
-    return list(found) if arguments.all else of_rank(found, arguments.rank)
 
 
 def _explain_no_pods(job: Job) -> list[str]:
@@ -254,62 +242,88 @@ def _explain_no_pods(job: Job) -> list[str]:
     return [f"{job.title} has no pods yet", *(reasons or ["  it says nothing about that yet; logs -f waits for them"])]
 
 
-async def _print(client: KubeClient, job: Job, logs: Sequence[_Log], *, prefixed: bool) -> None:
-    if not prefixed:
-        [log] = logs
-        async with aclosing(_read(client, job, log)) as chunks:
-            await _write(chunks)
-        sys.stdout.flush()
-        return
-    stamped = [replace(log, options=replace(log.options, timestamps=True)) for log in logs]
-    streams = {log.member.name: _read_beside_others(client, job, log) for log in stamped}
-    width = max(map(len, streams))
-    async with aclosing(merged(streams)) as found:
-        async for name, line in found:
-            shown = line if logs[0].options.timestamps else line.partition(b" ")[2]
-            write_log_line(shown, prefix=f"{name:<{width}} | ")
+async def _print(client: KubeClient, job: Job, logs: Sequence[_Log], options: LogOptions, *, prefixed: bool) -> None:
+    """Print a log, or several by the times of their lines; a terminal gets them line by line."""
+    if prefixed:
+        stamped = replace(options, timestamps=True)
+        streams = {log[0].name: _read_beside_others(client, job, log, stamped) for log in logs}
+        width = max(map(len, streams))
+        async with aclosing(merged(streams)) as found:
+            async for name, line in found:
+                shown = line if options.timestamps else line.partition(b" ")[2]
+                write_log_line(shown, prefix=f"{name:<{width}} | ")
+    else:
+        async with aclosing(_read(client, job, logs[0], options)) as chunks:
+            on_terminal = sys.stdout.isatty()
+            async for part in lines(chunks) if on_terminal else chunks:
+                write_log_line(part) if on_terminal else sys.stdout.buffer.write(part)
     sys.stdout.flush()
 
 
-async def _write(chunks: AsyncIterator[bytes]) -> None:
-    """Print a log; a terminal gets it line by line."""
-    on_terminal = sys.stdout.isatty()
-    async for part in lines(chunks) if on_terminal else chunks:
-        if on_terminal:
-            write_log_line(part)
-        else:
-            sys.stdout.buffer.write(part)
-
-
-async def _read(client: KubeClient, job: Job, log: _Log) -> AsyncGenerator[bytes, None]:
+async def _read(client: KubeClient, job: Job, log: _Log, options: LogOptions) -> AsyncGenerator[bytes, None]:
     """Read a log; where the current run has written nothing yet, that of the run before tells more."""
+    member, source = log
     is_empty = True
-    async with aclosing(read(client, job.namespace, log.source, log.options)) as chunks:
+    async with aclosing(read(client, job.namespace, source, options)) as chunks:
         async for chunk in chunks:
             is_empty = False
             yield chunk
-    if not is_empty or log.options.tail == 0:
+    if not is_empty or options.tail == 0:
         return
-    if log.options.since_seconds is not None:
-        report(f"{log.member.name}: its container has written nothing in that time")
+    if options.since_seconds is not None:
+        report(f"{member.name}: its container has written nothing in that time")
         return
-    before = log_source(log.member, previous=True)
-    if log.source.is_over:
-        report(f"{log.member.name}: its container ended, and wrote nothing")
-    elif not log.options.is_whole or before is None or before == log.source:
-        report(f"{log.member.name}: its container has written nothing yet")
+    before = log_source(member, previous=True)
+    if source.is_over:
+        report(f"{member.name}: its container ended, and wrote nothing")
+    elif not options.is_whole or before is None or before == source:
+        report(f"{member.name}: its container has written nothing yet")
     else:
-        report(f"{log.member.name}: its current run has written nothing yet; this is the log of the run before")
-        async with aclosing(read(client, job.namespace, before, log.options)) as chunks:
+        report(f"{member.name}: its current run has written nothing yet; this is the log of the run before")
+        async with aclosing(read(client, job.namespace, before, options)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
 
-async def _read_beside_others(client: KubeClient, job: Job, log: _Log) -> AsyncGenerator[bytes, None]:
+async def _read_beside_others(
+    client: KubeClient, job: Job, log: _Log, options: LogOptions
+) -> AsyncGenerator[bytes, None]:
     """Read a log of several: if it cannot be read, that keeps nobody from the others."""
     try:
-        async with aclosing(_read(client, job, log)) as chunks:
+        async with aclosing(_read(client, job, log, options)) as chunks:
             async for chunk in chunks:
                 yield chunk
     except KubeError as error:
-        report(f"{log.member.name}: pod {log.source.pod}: its log cannot be read: {error}")
+        report(f"{log[0].name}: pod {log[1].pod}: its log cannot be read: {error}")
+
+
+def attach(commands: Any) -> None:
+    """Add `attach`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "attach",
+        description="Follow a job like `trainmaster run`, with the same exit codes. Ctrl-C does not end the job. Says "
+        "how a finished job ended.",
+    )
+    parser.add_argument("job", metavar="JOB", help="its name, as `trainmaster list` has it")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--rank", type=count, metavar="N", help="the node of this rank; default: 0, or the launcher")
+    which.add_argument("--all", action="store_true", help="all ranks, launchers and initializers, with prefixes")
+    parser.add_argument("--tail", type=count, metavar="N", help="the last N lines of earlier output; default: all")
+    parser.add_argument("--plain", action="store_true", help="plain lines, also on a terminal")
+    add_cluster_options(parser)
+    parser.set_defaults(run=on_cluster(_attach))
+
+
+async def _attach(client: KubeClient, arguments: argparse.Namespace) -> int:
+    job = await find_job(client, namespace_of(client, arguments), arguments.job)
+    commands = Commands(namespace=client.config.namespace, kubeconfig=arguments.kubeconfig)
+    followed = followed_job(job.object, job.resource)
+    code = await follow_jobs(
+        client,
+        [followed],
+        make_reporter(plain=arguments.plain, commands=commands),
+        choice=LogChoice(arguments.rank, arguments.all, LogOptions(arguments.tail)),
+    )
+    if code == INTERRUPTED:
+        report(f"detached; {commands.left([followed])}")
+    return code

@@ -9,22 +9,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 from trainmaster.controller.cli.cluster import running_cluster
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
-from trainmaster.controller.cli.printers import complain, invocation
+from trainmaster.controller.cli.printers import BAD_INPUT, FAILURE, INTERRUPTED, complain, invocation
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.log_config import configure_logs
 from trainmaster.runtime.version import __version__
-
-FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 _TRIES = 2
 """Of a request: somebody waits for the answer."""
@@ -92,11 +89,6 @@ async def _connected(work: Work, arguments: argparse.Namespace) -> int:
 def namespace_of(client: KubeClient, arguments: argparse.Namespace) -> str:
     """Return the namespace that is meant."""
     return str(arguments.namespace or client.config.namespace or "default")
-
-
-def report(text: str) -> None:
-    """Tell the user; what was asked for goes to standard output, this does not."""
-    print(text, file=sys.stderr, flush=True)
 
 
 _NAME_OF_JOB: Final = "its name, or KIND/NAME, as `trainmaster list` has them"

@@ -17,7 +17,7 @@ from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.pods import is_own
 from trainmaster.controller.explain.state import state_of
 from trainmaster.controller.explain.view import JobView
-from trainmaster.controller.job_fields import Progress, number, true_conditions
+from trainmaster.controller.job_fields import Progress, mapping, mappings, number, text, true_conditions
 from trainmaster.controller.resilience.goodput import KINDS, LOST, PRODUCTIVE, goodput_of, share_of
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, JOBSET_LABEL, SUSPENDED, TRAINJOB_KIND
 from trainmaster.runtime.jobs.constants import CREATED, JOB_NAME_LABEL, OPERATOR_NAME_LABEL, RUNNING, SUCCEEDED
@@ -64,6 +64,17 @@ class JobRow:
     goodput: int | None = None
     """Percent of its time that was productive; None if nobody asked, or can tell."""
 
+    trouble: Trouble | None = None
+    """What stands in its way, for who asks for more than its name."""
+
+    failures: Sequence[tuple[str, str]] = ()
+    """The nodes on which it failed, as far as that was charged, each with the time."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Kind, namespace and name."""
+        return self.kind, self.namespace, self.name
+
     def age(self, now: datetime) -> float:
         """Return the seconds since it was created."""
         return _seconds(self.created, now)
@@ -78,11 +89,7 @@ class JobRow:
 def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | None, now: datetime) -> JobRow:
     """Return the row of a job.
 
-    Args:
-        job: The job.
-        pods: Of a TrainJob, those with its name in their labels; None if nobody has looked.
-        jobset: What a TrainJob has become; None if there is none, or it is not known.
-        now: The time.
+    `pods` are those with the name of a TrainJob in their labels; None if nobody has looked, as for `jobset`.
     """
     created = job.metadata["creationTimestamp"]
     # Not those of a namesake that was deleted before.
@@ -96,6 +103,8 @@ def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | No
         nodes = sum("Ready" in true_conditions(pod) for pod in own if rank_of(pod) is not None)
     else:
         nodes = sum(number(each.get("active")) for each in job.replicas)
+    attempts = mappings(mapping(job.status.get("resilience")).get("attempts"))
+    charged = [each for each in attempts if each.get("charged") and each.get("node")]
     return JobRow(
         kind=job.kind,
         namespace=job.namespace,
@@ -110,6 +119,7 @@ def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | No
         began=job.began,
         ended=job.ended or None,
         progress=job.progress,
+        failures=[(each["node"], text(each.get("endedAt"))) for each in charged],
     )
 
 
@@ -180,11 +190,7 @@ def rows_of(
 ) -> list[JobRow]:
     """Return the rows of jobs, in their order, with their causes as far as conditions and pods tell.
 
-    Args:
-        jobs: The jobs.
-        pods: Of all of them, and perhaps of others; None if they may not be read.
-        jobsets: Likewise; none if they may not be read.
-        now: The time.
+    There may be pods and JobSets of others among these; None, or none, if they may not be read.
     """
     pods_by_owner: dict[str, list[JsonObject]] = {}
     for pod in pods or ():
@@ -222,14 +228,7 @@ def jobs_of(pod: JsonObject) -> list[str]:
 
 
 def table(rows: Iterable[JobRow], *, now: datetime, namespaces: bool, wide: bool = False) -> list[str]:
-    """Return the lines of the table.
-
-    Args:
-        rows: In the order of the lines.
-        now: For ages.
-        namespaces: Whether to tell them.
-        wide: Whether to tell their goodput.
-    """
+    """Return the lines of the table."""
     columns = slice(0 if namespaces else 1, None if wide else -1)
     cells = (_cells(each, now) for each in rows)
     return aligned([row[columns] for row in (("NAMESPACE", *HEADER, "GOODPUT"), *cells)])
@@ -251,10 +250,10 @@ def _cells(row: JobRow, now: datetime) -> tuple[str, ...]:
     )
 
 
-def has_words(row: JobRow, words: str, *, cause: str = "") -> bool:
+def has_words(row: JobRow, words: str) -> bool:
     """Tell whether all words occur in the name, kind, state or cause of a job, in any case of letters."""
-    text = f"{row.namespace}/{row.name} {row.kind} {row.state} {cause or row.cause}".lower()
-    return all(word in text for word in words.lower().split())
+    shown = f"{row.namespace}/{row.name} {row.kind} {row.state} {row.trouble or row.cause}".lower()
+    return all(word in shown for word in words.lower().split())
 
 
 def nodes_text(row: JobRow) -> str:

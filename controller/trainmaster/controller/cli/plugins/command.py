@@ -1,4 +1,4 @@
-"""`trainmaster plugins list`, `show`, `check` and `new`.
+"""`trainmaster plugins list`, `show`, `check` and `new`: what that writes works, and passes its own tests.
 
 Exit codes: 0 all is well; 1 a plugin is broken, or there is none of the name; 2 wrong arguments, or a configuration
 that cannot be used.
@@ -7,11 +7,14 @@ that cannot be used.
 from __future__ import annotations
 
 import argparse
+import keyword
+import re
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from string import Template
+from typing import Any, Final
 
 from trainmaster.controller.cli.configured import effective_of
 from trainmaster.controller.cli.options import (
@@ -30,12 +33,12 @@ from trainmaster.controller.cli.plugins.installed import (
     shown,
     with_quarantine,
 )
-from trainmaster.controller.cli.plugins.scaffold import write_package
-from trainmaster.controller.cli.printers import aligned, counted, print_json, to_yaml
+from trainmaster.controller.cli.printers import FAILURE, aligned, counted, print_json, to_yaml
 from trainmaster.controller.configuration import Problem
 from trainmaster.runtime.field_errors import did_you_mean
-
-FAILURE = 1
+from trainmaster.runtime.framework.interface import API_VERSION
+from trainmaster.runtime.framework.loader import discover
+from trainmaster.runtime.version import __version__
 
 
 def command(commands: Any) -> None:
@@ -43,14 +46,12 @@ def command(commands: Any) -> None:
     plugins: argparse.ArgumentParser = commands.add_parser(
         "plugins",
         description="The plugins of this installation, as a controller with the same configuration would load them.",
-        allow_abbrev=False,
     )
     actions = plugins.add_subparsers(title="commands", metavar="COMMAND", required=True)
     list_ = actions.add_parser(
         "list",
         help="list the plugins, in the order in which they run",
         description="List installed plugins: those that would load, in order, then the others, and why.",
-        allow_abbrev=False,
     )
     list_.add_argument("--manager", metavar="URL", help="address of a manager's probes, to show quarantined plugins")
     list_.set_defaults(run=reporting_errors(run_list))
@@ -58,7 +59,6 @@ def command(commands: Any) -> None:
         "show",
         help="tell everything about one plugin",
         description="Show what a plugin serves, needs from the cluster, and has as options.",
-        allow_abbrev=False,
     )
     show.add_argument("name", metavar="NAME", help="the name of its entry point")
     show.set_defaults(run=reporting_errors(run_show))
@@ -66,7 +66,6 @@ def command(commands: Any) -> None:
         "check",
         help="tell what is wrong with the plugins, and what in their configuration has no effect",
         description="Load the plugins, with their options, and tell all that is wrong with them.",
-        allow_abbrev=False,
     )
     check.add_argument("names", nargs="*", metavar="NAME", help="these only; default: all")
     check.set_defaults(run=reporting_errors(run_check))
@@ -78,7 +77,6 @@ def command(commands: Any) -> None:
         "new",
         help="write a package with a plugin to begin with",
         description="Write a package with a plugin that works, its tests and how to build it.",
-        allow_abbrev=False,
     )
     new.add_argument(
         "name", metavar="NAME", help="of the plugin: lower-case letters, digits and -, such as cost-labels"
@@ -187,3 +185,54 @@ def _chosen(plugins: Sequence[InstalledPlugin], names: Sequence[str]) -> list[In
         if name not in by_name:
             raise CommandError(f"no plugin {name!r} is installed {did_you_mean(name, by_name)}")
     return [by_name[name] for name in names]
+
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_LONGEST_NAME: Final = 40
+
+_TEMPLATES: Final = Path(__file__).parent / "template"
+
+
+def write_package(name: str, directory: Path) -> list[Path]:
+    """Write a package with a plugin of a name.
+
+    The directory must not exist, or be empty.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        CommandError: The name cannot be one, or there is something already, or it cannot be written.
+    """
+    module = name.replace("-", "_")
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME or keyword.iskeyword(module):
+        raise CommandError(
+            f"{name!r} cannot be the name of a plugin: use lower-case letters, digits and -, with a letter first, at "
+            f"most {_LONGEST_NAME} characters, for instance cost-labels"
+        )
+    taken = {point.name: point for point in discover()}.get(name)
+    if taken is not None:
+        raise CommandError(f"a plugin {name!r} is installed already ({taken.value}); choose another name")
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise CommandError(f"{directory} exists and is not empty; choose another --directory, or remove it")
+    words = {
+        "name": name,
+        "module": module,
+        "klass": "".join(word.capitalize() for word in name.split("-")),
+        "api_version": ".".join(map(str, API_VERSION)),
+        "release": __version__,
+        "version": ".".join(__version__.split(".")[:2]),
+    }
+    try:
+        return list(_written(directory, words))
+    except OSError as error:
+        raise CommandError(f"cannot write {error.filename}: {error.strerror}") from error
+
+
+def _written(directory: Path, words: dict[str, str]) -> Iterator[Path]:
+    for template in sorted(_TEMPLATES.rglob("*.in")):
+        relative = str(template.relative_to(_TEMPLATES).with_suffix("")).replace("__module__", words["module"])
+        target = directory / relative
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(Template(template.read_text(encoding="utf-8")).substitute(words), encoding="utf-8")
+        yield target

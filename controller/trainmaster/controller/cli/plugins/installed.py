@@ -220,8 +220,7 @@ def plugin_notices(effective: EffectiveConfiguration) -> Iterator[Problem]:
 def quarantined_plugins(address: str) -> dict[str, str]:
     """Return the plugins that a manager does not call for now, each with the reason.
 
-    Args:
-        address: Where it serves probes, for instance `http://127.0.0.1:8081`; with a path if that is not `/readyz`.
+    `address` is where it serves probes; with a path if that is not `/readyz`.
 
     Raises:
         CommandError: It cannot be asked.

@@ -22,16 +22,16 @@ from typing import Any, Final
 from trainmaster.controller.cli.cluster import (
     Interrupted,
     ManagerDown,
-    find_cluster,
     manager_status,
     running_cluster,
+    start_cluster,
     wait_for_manager,
 )
 from trainmaster.controller.cli.files.manifests import ManifestError, load_manifests
-from trainmaster.controller.cli.follow.follower import FAILURE, INTERRUPTED, TIMED_OUT, follow_jobs, make_reporter
+from trainmaster.controller.cli.follow.follower import TIMED_OUT, follow_jobs, make_reporter
 from trainmaster.controller.cli.follow.job_status import FollowedJob
 from trainmaster.controller.cli.follow.summary import Commands
-from trainmaster.controller.cli.printers import complain, print_objects
+from trainmaster.controller.cli.printers import BAD_INPUT, FAILURE, INTERRUPTED, complain, print_objects, report
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.cli.run.existing import CHOICES, FAIL, settle
 from trainmaster.controller.cli.run.script.options import (
@@ -56,8 +56,6 @@ _OF_THE_CONTROLLER: Final = frozenset(
 _CLOSE: Final = 0.8
 """So that `--node` is taken for `--nodes`, and `--output-dir` is left to the program."""
 
-BAD_INPUT = 2
-
 _USER_AGENT: Final = f"trainmaster-run/{__version__}"
 _PROBE_TIMEOUT: Final = 3.0
 """Seconds that a cluster gets to say of itself what a dry run could do without."""
@@ -66,10 +64,7 @@ _PROBE_TIMEOUT: Final = 3.0
 def advice(words: Sequence[str], unknown: Sequence[str], options: Sequence[str]) -> str:
     """Say what unknown words of a command line are probably meant to be.
 
-    Args:
-        words: All behind `trainmaster run`, including what stands behind `--`.
-        unknown: Those in front of `--` that are not understood, in their order.
-        options: What may be given.
+    `words` are all behind `trainmaster run`, and `unknown` those in front of `--` that are not understood.
 
     Returns:
         What follows "unrecognized arguments: ...", of several lines if the whole line can be corrected.
@@ -139,7 +134,6 @@ def command(commands: Any) -> None:
         "       %(prog)s [options] -- COMMAND [ARGUMENT...]\n       %(prog)s [options] FILE...",
         description="Submit a program, a command or files, follow the jobs, and exit as they do. Without a kubeconfig "
         "they run in the embedded cluster of the working directory, which is started if necessary.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "files",
@@ -242,14 +236,14 @@ async def _print(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) 
     if config is not None:
         async with KubeClient(config, user_agent=_USER_AGENT, timeout=_PROBE_TIMEOUT, tries=1) as client:
             with contextlib.suppress(KubeError):
-                manifests = await work.manifests(client, await manager_status(client), report=_report)
+                manifests = await work.manifests(client, await manager_status(client), report=report)
                 submitter = Submitter(client, manifests, namespace=arguments.namespace, diagnosis=work.diagnosis)
                 taken = await submitter.check()
                 if taken and arguments.if_exists in {None, FAIL}:
                     raise Rejected([each.complaint for each in taken])
     if manifests is None:
         fresh = {"python": sys.executable} if config is None else None
-        manifests = await work.manifests(None, fresh, report=_report)
+        manifests = await work.manifests(None, fresh, report=report)
         diagnosis = Diagnosis(manifests, namespace=arguments.namespace, runtimes_elsewhere=config is not None)
         if problems := diagnosis.errors():
             raise Rejected(problems)
@@ -269,36 +263,36 @@ def _print_names(names: Iterable[str]) -> None:
 async def _run(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) -> int:
     config = await running_cluster(arguments.kubeconfig)
     if config is None:
-        work.check(report=_report)  # before a cluster is started for nothing
-        config = await find_cluster(arguments.kubeconfig, report=_report)
+        work.check(report=report)  # before a cluster is started for nothing
+        config = await start_cluster(report=report)
     async with KubeClient(config, user_agent=_USER_AGENT) as client:
         try:
             async with asyncio.timeout(arguments.timeout):
-                manager = await wait_for_manager(client, report=_report)
+                manager = await wait_for_manager(client, report=report)
         except TimeoutError:
-            _report(f"the manager is not ready after {arguments.timeout:g} s; nothing was submitted")
+            report(f"the manager is not ready after {arguments.timeout:g} s; nothing was submitted")
             return TIMED_OUT
-        manifests = await work.manifests(client, manager, report=_report)
+        manifests = await work.manifests(client, manager, report=report)
         submitter = Submitter(client, manifests, namespace=arguments.namespace, diagnosis=work.diagnosis)
         attached: list[FollowedJob] = []
         if taken := await submitter.check():
-            settlement = await settle(client, taken, choice=arguments.if_exists, report=_report)
+            settlement = await settle(client, taken, choice=arguments.if_exists, report=report)
             attached = list(settlement.attached.values())
             work.rename({(each.place, each.name): name for each, name in settlement.renamed.items()})
             places = {(each.place, each.name) for each in settlement.attached}
             manifests = [
                 manifest
-                for manifest in await work.manifests(client, manager, report=_report)
+                for manifest in await work.manifests(client, manager, report=report)
                 if (manifest.place, manifest.object["metadata"].get("name")) not in places
             ]
             submitter = Submitter(client, manifests, namespace=arguments.namespace, diagnosis=work.diagnosis)
         # What the attached ones are made of is left as it is, unless others need it.
         needed = not attached or any(map(is_run, manifests))
-        submission = await work.submit(submitter, client, report=_report) if needed else Submission([])
+        submission = await work.submit(submitter, client, report=report) if needed else Submission([])
         jobs = [*attached, *submission.jobs]
         if submission.problem is not None:
             complain(submission.problem, BAD_INPUT)
-            _report(f"{_titles(jobs)} goes on")
+            report(f"{_titles(jobs)} goes on")
         if arguments.no_follow or getattr(arguments, "output", None) == NAME:
             _print_names(job.argument for job in jobs)
             return 0 if submission.problem is None else BAD_INPUT
@@ -325,7 +319,7 @@ async def _settle_interrupt(
     if choice == "delete":
         await _delete(client, jobs)
     else:
-        _report(f"interrupted; {commands.left(jobs)}")
+        report(f"interrupted; {commands.left(jobs)}")
 
 
 async def _delete(client: KubeClient, jobs: Sequence[FollowedJob]) -> None:
@@ -334,12 +328,8 @@ async def _delete(client: KubeClient, jobs: Sequence[FollowedJob]) -> None:
             await client.delete(job.resource, job.namespace, job.name, uid=job.uid)
         except NotFound:
             continue
-        _report(f"{job.title} deleted")
+        report(f"{job.title} deleted")
 
 
 def _titles(jobs: Sequence[FollowedJob]) -> str:
     return ", ".join(job.title for job in jobs)
-
-
-def _report(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trainmaster.controller.cli.follow.job_status import FollowedJob, followed_job
+from trainmaster.controller.cli.jobs.change import delete_alone, wait_until_gone
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.jobs.restart import delete_alone, wait_until_gone
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
@@ -61,11 +61,7 @@ async def settle(
 ) -> Settlement:
     """Decide what becomes of jobs whose names are taken, and delete those that are to be replaced.
 
-    Args:
-        client: Of the cluster.
-        taken: The jobs.
-        choice: One of `CHOICES`; None to ask on a terminal, and to fail elsewhere.
-        report: Gets what was done.
+    Without a `choice` a terminal is asked, and elsewhere it fails.
 
     Raises:
         Rejected: They are not to be run.

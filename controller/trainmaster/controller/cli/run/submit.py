@@ -27,15 +27,12 @@ from trainmaster.controller.cli.follow.runtime_reference import (
     reference_of,
 )
 from trainmaster.controller.cli.responses import (
-    APPLY,
-    FIELD_MANAGER,
-    JSON,
     Rejected,
     RestMapper,
     error_lines,
-    send,
     unknown_kind,
     warnings_in,
+    write,
 )
 from trainmaster.controller.cli.run.existing import Taken
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -62,10 +59,7 @@ _WEBHOOK = "admission webhook "
 class Diagnosis:
     """Of the manifests of some files; made when it is asked for, since most files are sound.
 
-    Args:
-        manifests: The manifests.
-        namespace: Of objects that name none.
-        runtimes_elsewhere: Whether there may be runtimes that are neither in the files nor built in.
+    With `runtimes_elsewhere` there may be runtimes that are neither in the files nor built in.
     """
 
     def __init__(
@@ -135,14 +129,7 @@ def require_jobs(manifests: Sequence[Manifest], diagnosis: Diagnosis) -> None:
 
 
 class Submitter:
-    """Brings some manifests into a cluster.
-
-    Args:
-        client: Of the cluster.
-        manifests: All of them.
-        namespace: For objects that name none; None: that of the kubeconfig.
-        diagnosis: Explains what the server refuses.
-    """
+    """Brings some manifests into a cluster."""
 
     def __init__(
         self, client: KubeClient, manifests: Sequence[Manifest], *, namespace: str | None, diagnosis: Diagnosis
@@ -336,19 +323,8 @@ class Submitter:
     async def _write(
         self, resource: Resource, obj: JsonObject, *, dry_run: bool = False
     ) -> tuple[JsonObject, list[str]]:
-        metadata = obj["metadata"]
-        namespace = metadata.get("namespace") if resource.namespaced else None
-        params = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
         is_run = resource.kind == TRAINJOB_KIND or resource.kind.lower() in installed_kinds()
-        creates = is_run or not metadata.get("name")
-        answer, headers = await send(
-            self._client,
-            "POST" if creates else "PATCH",
-            resource.path(namespace, None if creates else metadata["name"]),
-            params=params if creates else {**params, "force": "true"},
-            body=obj,
-            content_type=JSON if creates else APPLY,
-        )
+        answer, headers = await write(self._client, resource, obj, creates=is_run, dry_run=dry_run)
         return answer, warnings_in(headers)
 
 

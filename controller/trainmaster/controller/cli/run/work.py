@@ -104,10 +104,8 @@ class ProgramRun:
     ) -> list[Manifest]:
         """Return its objects.
 
-        Args:
-            client: Of the cluster; None if there is none, or it does not answer.
-            manager: What an embedded cluster tells of its manager; None for others, which do not see this machine.
-            report: Gets what is worth knowing.
+        `client` is None if there is no cluster, or it does not answer; `manager` is what an embedded cluster tells of
+        its manager, None for others, which do not see this machine.
 
         Raises:
             ProgramError: It cannot be run there.

@@ -66,10 +66,7 @@ class Bundle:
     def add(self, path: str, content: Any, *, remark: str = "") -> None:
         """Add a file: a text, or a tree of JSON.
 
-        Args:
-            path: Its name in the bundle.
-            content: What is in it, not redacted yet.
-            remark: What the index says of it, for instance that it was cut.
+        The index tells the remark.
         """
         # Names of objects are in it, and a server may call them as it likes.
         path = "/".join(part for part in path.split("/") if part not in ("", ".", ".."))
@@ -133,12 +130,7 @@ def _identity(obj: JsonObject) -> tuple[str, str, str]:
 
 
 class Reading:
-    """Reads objects of one cluster.
-
-    Args:
-        client: How.
-        bundle: Where is noted what cannot be read.
-    """
+    """Reads objects of one cluster."""
 
     def __init__(self, client: KubeClient, bundle: Bundle) -> None:
         self.client = client
@@ -156,13 +148,7 @@ class Reading:
     ) -> tuple[list[JsonObject], str]:
         """Read some objects, and say whether there are more; none if they cannot be read.
 
-        Args:
-            resource: Which.
-            namespace: Whose; None: of all.
-            labels: A label selector.
-            fields: A field selector.
-            most: How many at most; by default as many as go into the bundle.
-            is_optional: Whether a cluster is well without the kind.
+        `is_optional`: a cluster is well without the kind.
         """
         what = f"{resource.name}{_in(namespace) if resource.namespaced else ''}"
         most = self.bundle.most_objects if most is None else most

@@ -21,11 +21,10 @@ from trainmaster.controller.cli.options import (
     refuse_bad_name,
     reporting_errors,
 )
-from trainmaster.controller.cli.printers import complain, counted
+from trainmaster.controller.cli.printers import FAILURE, complain, counted
 from trainmaster.controller.cli.support_bundle.archive import ROOT, refuse_existing, write, write_file
 from trainmaster.controller.log_config import configure_logs
 
-FAILURE: Final = 1
 _STANDARD_OUTPUT: Final = "-"
 
 
@@ -36,7 +35,6 @@ def command(commands: Any) -> None:
         description="Collect versions, the manager's configuration and logs, jobs with their objects, and the output "
         "of doctor in an archive. Nothing is written to the cluster. Credentials, values of environment variables, "
         "and data of Secrets and ConfigMaps are omitted. Its index.json lists what could not be read.",
-        allow_abbrev=False,
     )
     parser.add_argument("jobs", nargs="*", metavar="JOB", help="only these jobs of one namespace, NAME or KIND/NAME")
     parser.add_argument(

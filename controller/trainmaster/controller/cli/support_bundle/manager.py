@@ -181,13 +181,8 @@ async def gather_pages(
 ) -> None:
     """Gather what the manager serves: metrics, and pages below `/debug/`, by way of the API server.
 
-    Args:
-        reading: How.
-        namespace: That of the manager.
-        pods: Its pods.
-        configuration: Where it serves what.
-        token: What it is shown, which the API server passes on; empty: nothing. It is one that somebody gave for this:
-            whoever makes a pod that looks like a manager gets to see it.
+    `token` is shown to the manager, by way of the API server. It is one that somebody gave for this: whoever makes a
+    pod that looks like a manager gets to see it.
     """
     address = configuration.metrics.bind_address
     if address == OFF:

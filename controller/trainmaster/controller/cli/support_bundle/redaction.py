@@ -83,8 +83,7 @@ _WITH_DATA: Final = {"Secret": ("data", "stringData"), "ConfigMap": ("data", "bi
 class Redactor:
     """Learns what is confidential in everything that goes into a bundle, and then takes it out.
 
-    Args:
-        env_values: Whether values of environment variables stay that do not look like credentials.
+    With `env_values` values of environment variables stay that do not look like credentials.
     """
 
     def __init__(self, *, env_values: bool = False) -> None:

@@ -18,9 +18,10 @@ from trainmaster.controller.cli.jobs.options import (
     namespace_of,
     on_cluster,
 )
+from trainmaster.controller.cli.jobs.rows import JobRow, has_words
 from trainmaster.controller.cli.printers import print_json
 from trainmaster.controller.cli.top.informers import ClusterInformers
-from trainmaster.controller.cli.top.job_table import Order, TopJob, matching, ordered
+from trainmaster.controller.cli.top.job_table import Order, ordered
 from trainmaster.controller.cli.top.snapshot import Snapshot, plain_lines, to_json
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import ConfigurationError
@@ -44,7 +45,6 @@ def command(commands: Any) -> None:
         "top",
         description="Show jobs (those that need attention first) with progress and obstacles, requests and capacity "
         "of nodes, and the manager, until `q` or Ctrl-C. Without a terminal, print tables repeatedly.",
-        allow_abbrev=False,
     )
     add_cluster_options(parser)
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
@@ -68,12 +68,13 @@ async def _top(client: KubeClient, arguments: argparse.Namespace) -> int:
     kinds = await _kinds(client, namespace)
     changed = asyncio.Event()
 
-    def chosen(snapshot: Snapshot) -> list[TopJob]:
-        return ordered(matching(snapshot.jobs, arguments.filter), Order(arguments.sort), snapshot.now)
+    def chosen(snapshot: Snapshot) -> list[JobRow]:
+        matching = [row for row in snapshot.jobs if has_words(row, arguments.filter)]
+        return ordered(matching, Order(arguments.sort), snapshot.now)
 
     async with ClusterInformers(client, namespace=namespace, kinds=kinds, on_change=changed.set) as informers:
 
-        async def look() -> tuple[Snapshot, list[TopJob]]:
+        async def look() -> tuple[Snapshot, list[JobRow]]:
             snapshot = await informers.snapshot()
             return snapshot, chosen(snapshot)
 

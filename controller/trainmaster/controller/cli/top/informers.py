@@ -45,14 +45,7 @@ _ASK_EVERY: Final = 5.0
 
 
 class ClusterInformers:
-    """Reads a cluster; an asynchronous context manager.
-
-    Args:
-        client: Of the cluster.
-        namespace: Whose jobs are read; None: those of all.
-        kinds: The kinds of jobs that it serves.
-        on_change: Called when something has changed.
-    """
+    """Reads a cluster; an asynchronous context manager."""
 
     def __init__(
         self,

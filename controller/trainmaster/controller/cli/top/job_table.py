@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
+from functools import partial
 from typing import Final
 
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.jobs.rows import JobRow, Trouble, has_words, job_row, may_be_troubled, trouble_of
+from trainmaster.controller.cli.jobs.rows import JobRow, job_row, may_be_troubled, trouble_of
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
@@ -41,24 +42,6 @@ _EXPLAIN_FOR: Final = 0.2
 
 Key = tuple[Resource, str]
 """A kind of jobs, and namespace and name."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopJob:
-    """A job as it is shown."""
-
-    row: JobRow
-    trouble: Trouble | None
-    argument: str
-    """What to write after a command to mean it, beside the namespace."""
-
-    failures: Sequence[tuple[str, str]] = ()
-    """The nodes on which it failed, as far as that was charged, each with the time."""
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """Kind, namespace and name."""
-        return self.row.kind, self.row.namespace, self.row.name
 
 
 class Attention(IntEnum):
@@ -101,74 +84,50 @@ class Order(StrEnum):
     PROGRESS = "progress"
 
 
-def attention(job: TopJob, now: datetime) -> Attention:
+def attention(job: JobRow, now: datetime) -> Attention:
     """Return how much a job needs attention."""
-    row = job.row
-    if row.state in {COMPLETE, SUCCEEDED}:
+    if job.state in {COMPLETE, SUCCEEDED}:
         return Attention.COMPLETE
-    if row.state == FAILED:
-        ended = datetime.fromisoformat(row.ended) if row.ended else None
+    if job.state == FAILED:
+        ended = datetime.fromisoformat(job.ended) if job.ended else None
         return Attention.FAILED_LATELY if ended is not None and now - ended < LATELY else Attention.FAILED
-    if row.state == SUSPENDED:
+    if job.state == SUSPENDED:
         return Attention.SUSPENDED
     if job.trouble is not None:
         return Attention.TROUBLED
-    return Attention.RUNNING if row.state == "Running" else Attention.WAITING
+    return Attention.RUNNING if job.state == "Running" else Attention.WAITING
 
 
-def ordered(jobs: Iterable[TopJob], order: Order, now: datetime) -> list[TopJob]:
+def ordered(jobs: Iterable[JobRow], order: Order, now: datetime) -> list[JobRow]:
     """Return jobs in an order; of those that are equal in it, the one that waits longest, or ended last, first."""
-    by: Callable[[TopJob], tuple[object, ...]]
-    match order:
-        case Order.NAME:
-            by = lambda job: job.key[1:]  # noqa: E731
-        case Order.AGE:
-            by = lambda job: (-_moment(job.row.created), *job.key[1:])  # noqa: E731
-        case Order.RESTARTS:
-            by = lambda job: (-job.row.restarts, *_by_attention(job, now))  # noqa: E731
-        case Order.PROGRESS:
-            by = lambda job: (-_progress(job), *_by_attention(job, now))  # noqa: E731
-        case _:
-            by = lambda job: _by_attention(job, now)  # noqa: E731
-    return sorted(jobs, key=by)
+    by_attention = partial(_by_attention, now=now)
+    keys: dict[Order, Callable[[JobRow], tuple[object, ...]]] = {
+        Order.ATTENTION: by_attention,
+        Order.NAME: lambda job: job.key[1:],
+        Order.AGE: lambda job: (-_moment(job.created), *job.key[1:]),
+        Order.RESTARTS: lambda job: (-job.restarts, *by_attention(job)),
+        Order.PROGRESS: lambda job: (-_progress(job), *by_attention(job)),
+    }
+    return sorted(jobs, key=keys[order])
 
 
-def matching(jobs: Sequence[TopJob], text: str) -> list[TopJob]:
-    """Return the jobs in which all words of a text occur: in names, kind, state, or what stands in the way."""
-    return [job for job in jobs if has_words(job.row, text, cause="" if job.trouble is None else str(job.trouble))]
-
-
-def _by_attention(job: TopJob, now: datetime) -> tuple[object, ...]:
+def _by_attention(job: JobRow, now: datetime) -> tuple[object, ...]:
     rank = attention(job, now)
     if rank in {Attention.FAILED_LATELY, Attention.FAILED, Attention.COMPLETE}:
-        return rank, -_moment(job.row.ended or job.row.created), *job.key
-    return rank, _moment(job.row.created), *job.key
-
-
-def _failures(obj: JsonObject) -> Iterator[tuple[str, str]]:
-    for each in ((obj.get("status") or {}).get("resilience") or {}).get("attempts") or ():
-        if each.get("charged") and each.get("node"):
-            yield each["node"], each.get("endedAt") or ""
+        return rank, -_moment(job.ended or job.created), *job.key
+    return rank, _moment(job.created), *job.key
 
 
 def _moment(text: str) -> float:
     return datetime.fromisoformat(text).astimezone(UTC).timestamp()
 
 
-def _progress(job: TopJob) -> int:
-    progress = job.row.progress
-    return -1 if progress is None or progress.percentage is None else progress.percentage
+def _progress(job: JobRow) -> int:
+    return -1 if job.progress is None or job.progress.percentage is None else job.progress.percentage
 
 
 class JobTable:
-    """The rows of all jobs.
-
-    Args:
-        jobs: The jobs of each kind.
-        jobsets: What TrainJobs have become.
-        pods_of: Returns the pods of a job.
-        monotonic: Seconds of any clock.
-    """
+    """The rows of all jobs."""
 
     def __init__(
         self,
@@ -182,14 +141,14 @@ class JobTable:
         self._jobsets = jobsets
         self._pods_of = pods_of
         self._monotonic = monotonic
-        self._rows: dict[Key, TopJob] = {}
+        self._rows: dict[Key, JobRow] = {}
         self._changed: dict[Key, None] = {}
         self._unexplained: dict[Key, None] = {}
         self._explained_at: dict[Key, float] = {}
         """When those were asked about that wait for no known reason."""
 
     @property
-    def rows(self) -> list[TopJob]:
+    def rows(self) -> list[JobRow]:
         """All of them, in no order."""
         return list(self._rows.values())
 
@@ -229,11 +188,10 @@ class JobTable:
         job = Job(obj, kind)
         before = self._rows.get(key)
         row = job_row(job, self._pods_of(job), self._jobset(job, name), now)
-        wants_explanation = may_be_troubled(job, row)
-        trouble = before.trouble if before is not None and wants_explanation else None
-        self._rows[key] = TopJob(row, trouble, job.argument, failures=list(_failures(obj)))
-        if wants_explanation:
+        if may_be_troubled(job, row):
+            row = replace(row, trouble=None if before is None else before.trouble)
             self._unexplained[key] = None
+        self._rows[key] = row
 
     def _due(self, now: float) -> list[Key]:
         """Return what is to be explained, the most urgent first."""
@@ -242,7 +200,7 @@ class JobTable:
         return sorted(due, key=self._urgency) if len(due) > 1 else due
 
     def _urgency(self, key: Key) -> tuple[bool, float]:
-        row = self._rows[key].row
+        row = self._rows[key]
         return row.has_ended, -datetime.fromisoformat(row.ended or row.created).timestamp()
 
     def _explain(self, key: Key, now: datetime) -> None:
@@ -255,7 +213,7 @@ class JobTable:
         job = Job(obj, kind)
         trouble = trouble_of(job, pods=self._pods_of(job), jobset=self._jobset(job, name), now=now)
         self._rows[key] = replace(row, trouble=trouble)
-        if trouble is None and not row.row.has_ended:
+        if trouble is None and not row.has_ended:
             self._explained_at[key] = self._monotonic()
 
     def _jobset(self, job: Job, name: str) -> JsonObject | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import logging
 import os
 import signal
 import sys
@@ -35,10 +34,12 @@ from trainmaster.controller.cli.follow.terminal import (
     SHOW_CURSOR,
     WRAP,
     HeldTerminal,
+    redirected_stderr,
 )
-from trainmaster.controller.cli.jobs.rows import UNKNOWN
+from trainmaster.controller.cli.jobs.rows import UNKNOWN, JobRow
 from trainmaster.controller.cli.output import marked
-from trainmaster.controller.cli.top.job_table import Attention, TopJob, attention
+from trainmaster.controller.cli.printers import INTERRUPTED
+from trainmaster.controller.cli.top.job_table import Attention, attention
 from trainmaster.controller.cli.top.snapshot import (
     JOB_HEADER,
     Snapshot,
@@ -60,7 +61,6 @@ _CLOCK: Final = 1.0
 _SHARE: Final = 0.25
 """Of the time, that drawing may take."""
 
-_QUIT, _INTERRUPTED = 0, 130
 
 _STYLES: Final = {
     Attention.TROUBLED: "yellow",
@@ -86,18 +86,12 @@ _LEAST_WIDTHS: Final = {
 
 _FOOT: Final = "q quit   --sort and --filter choose jobs   trainmaster explain JOB says more"
 
-Look = Callable[[], Awaitable[tuple[Snapshot, Sequence[TopJob]]]]
+Look = Callable[[], Awaitable[tuple[Snapshot, Sequence[JobRow]]]]
 """Returns what is known of the cluster, and its jobs in their order."""
 
 
 class LiveView:
-    """The live view.
-
-    Args:
-        look: Looks at the cluster.
-        changed: Set when something has changed there.
-        file: The terminal.
-    """
+    """The live view."""
 
     def __init__(self, look: Look, changed: asyncio.Event, *, file: TextIO) -> None:
         self._look = look
@@ -110,21 +104,22 @@ class LiveView:
             reads_keys=True,
             on_return=self._draw_again,
         )
-        self._seen: tuple[Snapshot, Sequence[TopJob]] | None = None
+        self._seen: tuple[Snapshot, Sequence[JobRow]] | None = None
         self._drawn = ""
         self._left = asyncio.Event()
-        self._code = _QUIT
+        self._code = 0
 
     async def run(self) -> int:
         """Show it until somebody leaves; returns the exit code."""
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._leave, _INTERRUPTED)
+        loop.add_signal_handler(signal.SIGINT, self._leave, INTERRUPTED)
         loop.add_signal_handler(signal.SIGWINCH, self._draw)
         # Where standard input is something else, keys come from the terminal all the same.
         keys = sys.stdin.fileno() if sys.stdin.isatty() else self._file.fileno()
         loop.add_reader(keys, self._read_keys, keys)
+        told = io.StringIO()
         try:
-            with _later_stderr(), self._terminal:
+            with redirected_stderr(told), self._terminal:
                 while not self._left.is_set():
                     began = time.monotonic()
                     self._changed.clear()
@@ -133,6 +128,7 @@ class LiveView:
                     await self._wait(max(_INTERVAL, (time.monotonic() - began) / _SHARE))
             return self._code
         finally:
+            sys.stderr.write(told.getvalue())
             loop.remove_reader(keys)
             loop.remove_signal_handler(signal.SIGWINCH)
             loop.remove_signal_handler(signal.SIGINT)
@@ -157,7 +153,7 @@ class LiveView:
         if not data:
             asyncio.get_running_loop().remove_reader(file)  # nobody presses keys any more
         elif b"q" in data and self._terminal.has_keys:
-            self._leave(_QUIT)
+            self._leave(0)
 
     def _draw(self) -> None:
         if self._seen is None or not self._terminal.is_open:
@@ -178,13 +174,13 @@ class LiveView:
         )
 
 
-def print_screen(console: Console, snapshot: Snapshot, jobs: Sequence[TopJob]) -> None:
+def print_screen(console: Console, snapshot: Snapshot, jobs: Sequence[JobRow]) -> None:
     """Fill a terminal with what is known; where there is little room, a row for a job stays."""
     for each in _parts(snapshot, jobs, columns=console.width, lines=console.height):
         console.print(each, no_wrap=True, overflow="ellipsis", crop=True)
 
 
-def _parts(snapshot: Snapshot, jobs: Sequence[TopJob], *, columns: int, lines: int) -> Iterator[RenderableType]:
+def _parts(snapshot: Snapshot, jobs: Sequence[JobRow], *, columns: int, lines: int) -> Iterator[RenderableType]:
     nodes = node_rows(snapshot)[1:] if lines >= _LEAST_FOR_NODES else []
     shown_nodes = nodes if len(nodes) <= lines // 4 else nodes[: lines // 4 - 1]
     for_nodes = len(shown_nodes) + 1 + (len(nodes) > len(shown_nodes)) if nodes else 0
@@ -213,7 +209,7 @@ def _no_jobs(snapshot: Snapshot) -> str:
     return f"no jobs{where}"
 
 
-def _job_table(snapshot: Snapshot, jobs: Sequence[TopJob], columns: int) -> Table:
+def _job_table(snapshot: Snapshot, jobs: Sequence[JobRow], columns: int) -> Table:
     rows = [job_cells(job, snapshot) for job in jobs]
     kept = [
         index
@@ -240,16 +236,3 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[Text]]) -> Table:
 
 def _text(text: str, style: str = "") -> Text:
     return Text(marked(text), style=style, no_wrap=True, overflow="ellipsis")
-
-
-@contextlib.contextmanager
-def _later_stderr() -> Iterator[None]:
-    """Keep what is written to standard error, the loggers as well, and write it in the end."""
-    kept = io.StringIO()
-    with contextlib.ExitStack() as exits:
-        exits.callback(lambda: sys.stderr.write(kept.getvalue()))
-        for handler in logging.getLogger().handlers:
-            if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
-                exits.callback(handler.setStream, handler.setStream(kept))
-        exits.enter_context(contextlib.redirect_stderr(kept))
-        yield

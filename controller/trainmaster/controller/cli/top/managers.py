@@ -51,11 +51,8 @@ def managers_of(
 ) -> Managers:
     """Put together what is known of the manager.
 
-    Args:
-        pods: Those that carry the labels of a manager.
-        leases: Those by which one of them leads; None if they may not be read.
-        now: The time, by which leases expire.
-        embedded: What an embedded cluster tells of the manager that it runs itself.
+    `leases` is None if they may not be read; `embedded` is what an embedded cluster tells of the manager that it runs
+    itself.
     """
     holders = {
         (lease["metadata"]["namespace"], str(lease["spec"]["holderIdentity"]))

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from trainmaster.controller.cli.follow.summary import clock
-from trainmaster.controller.cli.jobs.rows import UNKNOWN, nodes_text
+from trainmaster.controller.cli.jobs.rows import UNKNOWN, JobRow, nodes_text
 from trainmaster.controller.cli.output import one_line
 from trainmaster.controller.cli.printers import aligned, human_duration
-from trainmaster.controller.cli.top.job_table import Attention, TopJob, attention
+from trainmaster.controller.cli.top.job_table import Attention, attention
 from trainmaster.controller.cli.top.managers import Manager, Managers
 from trainmaster.controller.cli.top.node_usage import CPU, MEMORY, NodeUsage, total
 from trainmaster.controller.kube.clock import time_text
@@ -36,7 +36,7 @@ class Snapshot:
     namespace: str | None
     """Whose jobs; None: all."""
 
-    jobs: Sequence[TopJob]
+    jobs: Sequence[JobRow]
     """In no order."""
 
     nodes: Sequence[NodeUsage] | None
@@ -55,7 +55,7 @@ class Snapshot:
     """Whether everything was read that can be."""
 
 
-def to_json(snapshot: Snapshot, jobs: Sequence[TopJob]) -> JsonObject:
+def to_json(snapshot: Snapshot, jobs: Sequence[JobRow]) -> JsonObject:
     """Return a snapshot for programs, with its jobs in an order."""
     return {
         "time": time_text(snapshot.now),
@@ -70,20 +70,20 @@ def to_json(snapshot: Snapshot, jobs: Sequence[TopJob]) -> JsonObject:
     }
 
 
-def _job(job: TopJob, now: datetime) -> JsonObject:
-    row, trouble, progress = job.row, job.trouble, job.row.progress
+def _job(job: JobRow, now: datetime) -> JsonObject:
+    trouble, progress = job.trouble, job.progress
     return {
-        "kind": row.kind,
-        "namespace": row.namespace,
-        "name": row.name,
-        "state": row.state,
+        "kind": job.kind,
+        "namespace": job.namespace,
+        "name": job.name,
+        "state": job.state,
         "attention": attention(job, now).name.lower().replace("_", "-"),
-        "readyNodes": row.nodes,
-        "wantedNodes": row.wanted,
-        "restarts": row.restarts,
-        "created": row.created,
-        "started": row.began,
-        "ended": row.ended,
+        "readyNodes": job.nodes,
+        "wantedNodes": job.wanted,
+        "restarts": job.restarts,
+        "created": job.created,
+        "started": job.began,
+        "ended": job.ended,
         "progressPercentage": None if progress is None else progress.percentage,
         "estimatedRemainingSeconds": None if progress is None else progress.remaining_seconds,
         "metrics": {} if progress is None else dict(progress.metrics),
@@ -116,13 +116,10 @@ def _manager(manager: Manager) -> JsonObject:
     }
 
 
-def plain_lines(snapshot: Snapshot, jobs: Sequence[TopJob], *, at_most: int | None) -> Iterator[str]:
+def plain_lines(snapshot: Snapshot, jobs: Sequence[JobRow], *, at_most: int | None) -> Iterator[str]:
     """Yield a cluster as lines.
 
-    Args:
-        snapshot: What is known.
-        jobs: The jobs in their order.
-        at_most: Of how many jobs, and nodes, there is a line; others are counted. None: of all.
+    Of `at_most` jobs, and nodes, there is a line; others are counted. None: of all.
     """
     yield from (line for line, _ in head_lines(snapshot))
     if jobs:
@@ -163,26 +160,26 @@ def failing_nodes(snapshot: Snapshot) -> dict[str, int]:
     return {node: jobs for node, jobs in counts.most_common() if jobs > 1}
 
 
-def job_cells(job: TopJob, snapshot: Snapshot) -> tuple[str, ...]:
+def job_cells(job: JobRow, snapshot: Snapshot) -> tuple[str, ...]:
     """Return the row of a job, below `JOB_HEADER`."""
-    row, trouble, progress = job.row, job.trouble, job.row.progress
+    trouble, progress = job.trouble, job.progress
     percentage = None if progress is None else progress.percentage
-    remaining = None if progress is None or row.has_ended else progress.remaining_seconds
+    remaining = None if progress is None or job.has_ended else progress.remaining_seconds
     return (
-        row.namespace,
-        row.kind,
-        row.name,
-        row.state,
-        nodes_text(row),
+        job.namespace,
+        job.kind,
+        job.name,
+        job.state,
+        nodes_text(job),
         UNKNOWN if percentage is None else f"{percentage}%",
         UNKNOWN if remaining is None else clock(remaining),
-        str(row.restarts),
-        human_duration(row.age(snapshot.now)),
+        str(job.restarts),
+        human_duration(job.age(snapshot.now)),
         "" if trouble is None else str(trouble),
     )
 
 
-def more_jobs(snapshot: Snapshot, jobs: Sequence[TopJob], at_most: int | None) -> Iterator[str]:
+def more_jobs(snapshot: Snapshot, jobs: Sequence[JobRow], at_most: int | None) -> Iterator[str]:
     """Count the jobs for which there is no row, if there are any."""
     if at_most is not None and (rest := jobs[at_most:]):
         yield f"and {len(rest):,} more: {_job_counts(snapshot, rest)}"
@@ -205,7 +202,7 @@ def more_nodes(snapshot: Snapshot, at_most: int | None) -> Iterator[str]:
         yield f"and {more} more nodes"
 
 
-def _job_counts(snapshot: Snapshot, jobs: Sequence[TopJob], *, total: bool = False) -> str:
+def _job_counts(snapshot: Snapshot, jobs: Sequence[JobRow], *, total: bool = False) -> str:
     """Say how many jobs need how much attention."""
     counts = Counter(attention(job, snapshot.now) for job in jobs)
     listed = ", ".join(f"{counts[each]:,} {each.word}" for each in Attention if counts[each])

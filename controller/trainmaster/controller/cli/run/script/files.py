@@ -113,10 +113,7 @@ class Files:
 def collect_files(directory: Path, *, needed: Collection[Path], made: Mapping[str, str]) -> Files:
     """Read the files of a directory.
 
-    Args:
-        directory: The directory.
-        needed: Files that the program imports.
-        made: Files that are not there, with their texts.
+    `needed` are files that the program imports, `made` those that are not there, with their texts.
 
     Raises:
         ProgramError: They are too large, or one cannot be read.

@@ -127,11 +127,7 @@ def near_name(name: str, names: Iterable[str]) -> str:
 def advice_for_missing(name: str, *, root: Path, project: Path, python: str) -> str:
     """Say what to do about a module that is not installed: what the project has of that name, else to install it.
 
-    Args:
-        name: The module.
-        root: The directory in which Python looks for modules first.
-        project: The working directory of the program.
-        python: The interpreter that runs it.
+    `root` is the directory in which Python looks for modules first, `project` the working directory of the program.
     """
     beside = [each.stem for each in root.iterdir() if each.suffix in _MODULES or _is_local_package(each.name, root)]
     if meant := near_name(name, beside):
@@ -192,10 +188,7 @@ class Imports:
 def imports_of(program: Path, text: str, *, root: Path) -> Imports:
     """Find what a program imports.
 
-    Args:
-        program: Where it is, or would be.
-        text: Its source.
-        root: The directory in which Python looks for its modules first.
+    `root` is the directory in which Python looks for its modules first.
 
     Raises:
         SyntaxError: The program is no Python; errors of other modules are theirs.

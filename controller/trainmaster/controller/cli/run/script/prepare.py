@@ -213,11 +213,7 @@ async def discard(client: KubeClient, names: list[str], namespace: str) -> None:
 def check_program(program: Program, options: Options, *, python: str | None, report: Callable[[str], None]) -> None:
     """Tell what is wrong with a program as far as it can be known before it runs.
 
-    Args:
-        program: The program.
-        options: What was said of it.
-        python: The interpreter that runs it; None if that is in an image.
-        report: Gets warnings.
+    `python` is the interpreter that runs it; None if that is in an image.
 
     Raises:
         ProgramError: The interpreter that runs this runs it as well, and cannot read it; its module is nowhere; or it

@@ -80,11 +80,7 @@ def find_program(
 ) -> Program | None:
     """Return the program that the arguments of a command line name; None if they are manifests.
 
-    Args:
-        files: The positional arguments.
-        module: That of `-m`.
-        command: What stands behind `--`: a command if there is nothing else, else the arguments of the program.
-        directory: The current one.
+    `command` stands behind `--`: a command if there is nothing else, else the arguments of the program.
 
     Raises:
         ProgramError: It cannot be read, or is not alone.
