@@ -70,7 +70,7 @@ _ATTEMPT: Final = re.compile(r"(?:^|; )attempt (\d{1,6})(?:, restart (\d{1,6}))?
 _TORCHRUN: Final = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
 
 _DIGITS: Final = 9
-"""Of a number that is believed; a variable may have any length."""
+"""The most of a number of processes; a variable may have any length."""
 
 _CREATED: Final = (None, "", "ContainerCreating", "PodInitializing")
 OOM_KILLED: Final = "OOMKilled"

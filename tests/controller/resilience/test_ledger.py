@@ -375,6 +375,18 @@ def test_of_any_number_of_attempts_only_those_that_are_remembered_are_looked_at(
     assert (verdict.ended, verdict.status["chargedRestarts"]) == (attempts + restarts, charged)
 
 
+def test_a_ledger_needs_no_more_than_the_definition_demands() -> None:
+    """The API server keeps an attempt without a message."""
+    stored = {"attempts": [{"number": 0, "reason": "Failed", "charged": True}], "chargedRestarts": 1}
+    built, jobset = (
+        BuiltPolicy(ResiliencePolicy(maxRestarts=0)),
+        {"metadata": {"uid": "uid"}, "status": {"restarts": 1}},
+    )
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    verdict = judge(built, stored, jobset, lambda _: AttemptFacts(), waited=0.0, now=now)
+    assert verdict.failure == ("MaxRestartsExceeded", "it failed 1 times, maxRestarts is 0: ")
+
+
 async def test_a_settled_job_costs_nothing_and_of_a_deleted_one_nothing_is_kept() -> None:
     cluster = await started(maxRestarts=1)
     cluster.world.requests.clear()

@@ -221,11 +221,11 @@ def _exceeded(status: JsonObject, policy: ResiliencePolicy) -> str:
     charged, allowed = status.get("chargedRestarts", 0), policy.max_restarts or 0
     if charged <= allowed:
         return ""
-    return f"it failed {charged} times, maxRestarts is {allowed}: {_last(status).get('message')}"
+    return f"it failed {charged} times, maxRestarts is {allowed}: {_last(status).get('message', '')}"
 
 
 def _restarted(status: JsonObject) -> tuple[str, str]:
-    return RESTARTED, f"all pods are made anew: {_last(status).get('message')}"
+    return RESTARTED, f"all pods are made anew: {_last(status).get('message', '')}"
 
 
 def _note_size(verdict: Verdict, nodes: int, now: datetime) -> None:
