@@ -177,7 +177,7 @@ def _send(body: bytes) -> None:
 
 def _retry_after(error: Exception) -> float:
     told = error.headers.get("Retry-After") if isinstance(error, urllib.error.HTTPError) else None
-    return float(_number(told) or 0)
+    return float(_number((told or "")[:4]) or 0)  # more seconds than a thread could wait end it
 
 
 class _HuggingFace:

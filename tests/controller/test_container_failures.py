@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.failing_pods import BACKING_OFF, FAILURE, RUNNING, SECOND, container_status, pod, terminated
 
-from trainmaster.controller.container_failures import ContainerFailure, container_failures, meaning_of
+from trainmaster.controller.container_failures import (
+    REPLICATED_JOB_LABEL,
+    ContainerFailure,
+    container_failures,
+    meaning_of,
+)
 from trainmaster.controller.last_words import LENGTH, failed_rank, last_words
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -151,9 +156,19 @@ _statuses = st.none() | st.fixed_dictionaries(
 )
 
 
-@given(status=_statuses, labels=st.none() | st.just({}), deleted=st.booleans())
-def test_no_pod_that_an_api_server_may_show_is_too_odd(status: Any, labels: Any, deleted: bool) -> None:
-    metadata = {"name": "p", "uid": "u", "labels": labels, **(DELETED if deleted else {})}
+_graces = st.sampled_from([30, 10**12, 2**63 - 1])
+_processes = st.sampled_from(["1", "auto", "9" * 5000])
+
+
+@given(status=_statuses, labels=st.none() | st.just({}), grace=st.none() | _graces, processes=_processes)
+def test_no_pod_that_an_api_server_may_show_is_too_odd(status: Any, labels: Any, grace: Any, processes: str) -> None:
+    metadata = {"name": "p", "uid": "u", "labels": labels}
+    if grace is not None:
+        metadata |= DELETED | {"deletionGracePeriodSeconds": grace}
+    variables = [{"name": "PET_NPROC_PER_NODE", "value": processes}]
+    spec = {"containers": [{"name": "node", "command": ["torchrun"], "env": variables}]}
+    ranked = {REPLICATED_JOB_LABEL: "node"}
+    container_failures({"metadata": metadata | {"labels": ranked}, "spec": spec, "status": status})
     for failure in container_failures({"metadata": metadata, "status": status}):
         assert failure.exit_code != 0
         assert failure.run >= 0

@@ -244,12 +244,13 @@ class World(FakeCluster):
     def show_pod(self, pod: JsonObject, *, is_gone: bool = False, initial: bool = False) -> None:
         """Have the watch of pods with a resilience policy tell of one."""
         record = pod["metadata"]["uid"], "1", b"", ()
-        change = (
-            Delta(object_key(pod), record, None, old=pod) if is_gone else Delta(object_key(pod), None, record, new=pod)
-        )
+        key = object_key(pod)
+        before = self.watched_pods.get(key)
+        old = record if before is not None else None
+        change = Delta(key, record, None, old=pod) if is_gone else Delta(key, old, record, old=before, new=pod)
         change.initial = initial
         if is_gone:
-            self.watched_pods.delete(object_key(pod))
+            self.watched_pods.delete(key)
         else:
             self.watched_pods.put(copy_tree(pod))
         self.resilience.attempts.on_pod_event(change)

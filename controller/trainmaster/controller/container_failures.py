@@ -68,6 +68,9 @@ _ATTEMPT: Final = re.compile(r"(?:^|; )attempt (\d{1,6})(?:, restart (\d{1,6}))?
 
 _TORCHRUN: Final = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
 
+_DIGITS: Final = 9
+"""The most of a number of processes; a variable may have any length."""
+
 _CREATED: Final = (None, "", "ContainerCreating", "PodInitializing")
 OOM_KILLED: Final = "OOMKilled"
 STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
@@ -309,7 +312,10 @@ def disruption_of(pod: JsonObject) -> tuple[str, str] | None:
 def _deletion(metadata: JsonObject) -> datetime | None:
     """Return when the deletion of an object was asked for."""
     until = _time(metadata.get("deletionTimestamp"))
-    return None if until is None else until - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+    try:
+        return None if until is None else until - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+    except OverflowError:
+        return None  # a grace period has any length, and no calendar is that long
 
 
 def _is_stopped(ended: JsonObject, deleted: datetime) -> bool:
@@ -369,7 +375,7 @@ def ranks_of(pod: JsonObject, node: int) -> range | None:
     variables = [each for container in containers for each in container.get("env") or ()]
     processes = next((str(each.get("value")) for each in variables if each.get("name") == PET_NPROC_PER_NODE), "1")
     words = [word for each in containers for word in (*(each.get("command") or ()), *(each.get("args") or ()))]
-    if not containers or not processes.isdecimal():
+    if not containers or not processes.isdecimal() or len(processes) > _DIGITS:
         return None
     if processes != "1" and not any(_TORCHRUN.search(str(word)) for word in words):
         return None

@@ -77,7 +77,7 @@ def elastic_sizes(trainjob: JsonObject, jobset: JsonObject) -> Sizes | None:
     What is beyond the limits, as a server without our webhooks may store it, changes nothing.
     """
     annotation = (jobset["metadata"].get("annotations") or {}).get(ELASTIC_ANNOTATION, "")
-    limits = re.fullmatch(r"([0-9]+):([0-9]+)", annotation)
+    limits = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", annotation)
     trainer = next((each for each in jobset["spec"]["replicatedJobs"] if ancestor_of(each) == TRAINER_ANCESTOR), None)
     if limits is None or trainer is None:
         return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import orjson
 
@@ -27,7 +27,7 @@ from trainmaster.runtime.api.constants import (
     RESILIENCE_STATUS_ANNOTATION,
 )
 from trainmaster.runtime.api.decoding import parse_part
-from trainmaster.runtime.api.meta import Schema, duration_seconds
+from trainmaster.runtime.api.meta import NullIsDefault, Schema, duration_seconds
 from trainmaster.runtime.api.resilience import ResiliencePolicy, ResilienceStatus
 from trainmaster.runtime.elastic import elastic_limits
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, did_you_mean
@@ -262,17 +262,29 @@ def built_policy(jobset: JsonObject) -> BuiltPolicy | None:
         return None
 
 
+class GroupLedger(ResilienceStatus):
+    """What is written down of the attempts of a job of `kubeflow.org/v1`, in its annotation."""
+
+    uid: Annotated[str, NullIsDefault] = ""
+    """Of the job."""
+
+    pods: Annotated[int, NullIsDefault] = 0
+    """How many pods the attempt had when all were there; 0 before."""
+
+    failure: Annotated[str, NullIsDefault] = ""
+    """Why the job fails."""
+
+
 def group_ledger(annotations: Mapping[str, str], uid: str) -> JsonObject:
     """Read the ledger of a job of `kubeflow.org/v1`; it is empty if there is none, or somebody has spoilt it.
 
     That of an earlier job counts as none: its manifest may have been saved with all annotations, and applied again.
     """
     try:
-        tree: JsonObject = orjson.loads(annotations.get(RESILIENCE_STATUS_ANNOTATION, "{}"))
-        ResilienceStatus.model_validate(tree)
+        ledger = GroupLedger.model_validate(orjson.loads(annotations.get(RESILIENCE_STATUS_ANNOTATION, "{}")))
     except ValueError:
         return {}
-    return tree if tree.get("uid") == uid else {}
+    return ledger.model_dump(by_alias=True, exclude_none=True) if ledger.uid == uid else {}
 
 
 def group_policy(annotations: Mapping[str, str], uid: str) -> BuiltPolicy | None:

@@ -112,10 +112,11 @@ async def test_a_suspended_job_has_the_new_size_when_it_is_resumed() -> None:
     assert (size(world), resilience(world).get("attempts")) == (3, None)
 
 
-async def test_limits_that_somebody_has_spoilt_resize_nothing() -> None:
+@pytest.mark.parametrize("limits", ["many", "1:" + "9" * 5000], ids=len)
+async def test_limits_that_somebody_has_spoilt_resize_nothing(limits: str) -> None:
     world = await started()
     jobset = world.find("JobSet")
-    jobset["metadata"]["annotations"]["trainmaster.dev/elastic-nodes"] = "many"
+    jobset["metadata"]["annotations"]["trainmaster.dev/elastic-nodes"] = limits
     world.change("JobSet", metadata=jobset["metadata"])
     patch(world, 4)
     await world.reconcile_after(5)

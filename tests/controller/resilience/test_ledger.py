@@ -9,6 +9,7 @@ from support.attempts import EVICTED, GLOO, NAN, TOLD, Cluster, started
 from support.failing_pods import container_status
 from support.series import series
 
+from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.resilience.attempts import AttemptFacts
 from trainmaster.controller.resilience.ledger import Violation, judge
 from trainmaster.runtime.api.resilience import ResiliencePolicy
@@ -349,6 +350,43 @@ def test_a_violation_restarts_or_fails_the_job(
         assert verdict.failure == (failure, "it failed 2 times, maxRestarts is 1: no progress for 15m")
 
 
+@pytest.mark.parametrize(("attempts", "restarts", "charged"), [(0, 100, 40), (10**9, 0, 0), (0, 2**31 - 2, 2**31 - 4)])
+def test_of_any_number_of_attempts_only_those_that_are_remembered_are_looked_at(
+    attempts: int, restarts: int, charged: int
+) -> None:
+    """The manager may have been away for long, and who may write a JobSet may write any number into it."""
+    asked: list[int] = []
+
+    def facts(number: int) -> AttemptFacts:
+        asked.append(number)
+        assert len(asked) < 100
+        return AttemptFacts()
+
+    built = BuiltPolicy(ResiliencePolicy(maxRestarts=999_999), attempts=attempts)
+    stored = {"attempts": [{"number": 0, "reason": "Failed", "charged": False}], "chargedRestarts": 0}
+    jobset = {
+        "metadata": {"uid": "uid"},
+        "status": {"restarts": restarts, "restartsCountTowardsMax": charged},
+    }
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    early = judge(built, stored, jobset, facts, waited=0.0, now=now)
+    assert (early.status["chargedRestarts"], early.news) == (0, [])
+    verdict = judge(built, stored, jobset, facts, waited=9.0, now=now)
+    assert (verdict.ended, verdict.status["chargedRestarts"]) == (attempts + restarts, charged)
+
+
+def test_a_ledger_needs_no_more_than_the_definition_demands() -> None:
+    """The API server keeps an attempt without a message."""
+    stored = {"attempts": [{"number": 0, "reason": "Failed", "charged": True}], "chargedRestarts": 1}
+    built, jobset = (
+        BuiltPolicy(ResiliencePolicy(maxRestarts=0)),
+        {"metadata": {"uid": "uid"}, "status": {"restarts": 1}},
+    )
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    verdict = judge(built, stored, jobset, lambda _: AttemptFacts(), waited=0.0, now=now)
+    assert verdict.failure == ("MaxRestartsExceeded", "it failed 1 times, maxRestarts is 0: ")
+
+
 async def test_a_settled_job_costs_nothing_and_of_a_deleted_one_nothing_is_kept() -> None:
     cluster = await started(maxRestarts=1)
     cluster.world.requests.clear()
@@ -358,7 +396,9 @@ async def test_a_settled_job_costs_nothing_and_of_a_deleted_one_nothing_is_kept(
     last = cluster.pod(deleted={"deletionTimestamp": "2026-01-01T00:00:05Z"})
     cluster.world.remove("TrainJob")
     await cluster.world.reconcile()
-    cluster.world.show_pod(last)
+    for job in ("demo", "other", "another"):  # whoever may write a pod may change its labels
+        last["metadata"]["labels"][JOBSET_LABEL] = job
+        cluster.world.show_pod(last)
     cluster.world.show_pod(last, is_gone=True)
     assert not cluster.world.resilience.attempts._facts
 

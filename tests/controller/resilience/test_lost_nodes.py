@@ -19,7 +19,7 @@ from support.virtualtime import VirtualClock, settle
 from trainmaster.controller.container_failures import disruption_of
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import NotFound, ServerError
+from trainmaster.controller.kube.rest.errors import Forbidden, NotFound, ServerError
 from trainmaster.controller.kube.rest.resources import NODES, PODS, Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.reconciling.controller import Controller
@@ -63,7 +63,8 @@ class Cluster(Script):
         self.pods.add_indexer(plugin_index(PODS_BY_NODE), watch.indexes[PODS_BY_NODE])
         built = BuiltPolicy(ResiliencePolicy.model_validate({"nodes": {"lostAfter": "30s"}}))
         metadata = {"name": "demo", "namespace": "team", "annotations": {RESILIENCE_ANNOTATION: built.encode()}}
-        self.jobsets.put({"apiVersion": JOBSETS.api_version, "kind": "JobSet", "metadata": metadata})
+        self.jobset = {"apiVersion": JOBSETS.api_version, "kind": "JobSet", "metadata": metadata}
+        self.jobsets.put(self.jobset)
         self.pod = pod()
         self.pod["spec"]["nodeName"] = "n"
         stores = {("v1", "Pod"): (PODS, self.pods), (JOBSETS.api_version, "JobSet"): (JOBSETS, self.jobsets)}
@@ -105,7 +106,19 @@ class Cluster(Script):
             raise NotFound(status=404)
         return self.node
 
+    def show_other_job(self, *, lost_after: str) -> None:
+        """Have the caches see another job, one of whose pods is on the same node."""
+        other, jobset = copy_tree(self.pod), copy_tree(self.jobset)
+        built = BuiltPolicy(ResiliencePolicy.model_validate({"nodes": {"lostAfter": lost_after}}))
+        jobset["metadata"] |= {"name": "other", "annotations": {RESILIENCE_ANNOTATION: built.encode()}}
+        other["metadata"] |= {"name": "other", "uid": "other"}
+        other["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] = "other"
+        self.jobsets.put(jobset)
+        self.pods.put(other)
+
     async def patch(self, resource: Resource, namespace: str, name: str, patch: JsonObject, **_: Any) -> None:
+        if name == "other":
+            raise Forbidden(status=403, message="a policy of its namespace forbids that")
         assert (resource, patch["metadata"]) == (PODS, {"uid": self.pod["metadata"]["uid"]})
         status = patch["status"]
         self.removals.append(("status", (status.get("phase"), disruption_of(patch))))
@@ -185,6 +198,16 @@ async def test_a_removal_that_fails_half_way_is_finished() -> None:
     async with cluster.running():
         await cluster.clock.advance(60)
     assert cluster.removals == [("status", ("Failed", SILENT)), ("delete", 0)]
+
+
+@pytest.mark.parametrize("lost_after", ["soon", "9" * 400 + "h", "1s"], ids=len)
+async def test_pods_of_other_jobs_that_cannot_be_removed_hold_none_up(lost_after: str) -> None:
+    """Who may write a JobSet may spoil its annotation, and an admission policy may refuse what is done to pods."""
+    cluster = Cluster(node("Unknown"))
+    cluster.show_other_job(lost_after=lost_after)
+    async with cluster.running():
+        await cluster.clock.advance(31)
+        assert cluster.removals == [("status", ("Failed", SILENT)), ("delete", 0)]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, ServerError
 from trainmaster.controller.resilience.log_reader import LARGEST_PART, READS_PER_SECOND, LogReader
+from trainmaster.controller.resilience.monitor import TURNS_PER_SECOND
+from trainmaster.controller.resilience.progress import TURN
 from trainmaster.controller.resilience.world import asked_for
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -331,6 +333,7 @@ async def test_a_world_that_is_too_small_is_found_at_once(
         ({"PET_NNODES": "2:4", "PET_NPROC_PER_NODE": "1"}, {}, "2 nodes with 1 process each"),
         ({"PET_NPROC_PER_NODE": "auto"}, {"nvidia.com/gpu": "8"}, "3 nodes with 8 processes each"),
         ({"PET_NPROC_PER_NODE": "auto"}, {}, "3 nodes"),
+        ({"PET_NNODES": "9" * 5000, "PET_NPROC_PER_NODE": "9" * 5000}, {}, "3 nodes"),
         ({"PET_NPROC_PER_NODE": "gpu"}, {"nvidia.com/gpu": "many"}, "3 nodes"),
     ],
 )
@@ -367,6 +370,18 @@ async def test_a_pod_in_the_place_of_the_only_one_begins_anew() -> None:
     assert not training.is_replaced
     await training.train(15)
     assert training.is_replaced
+
+
+async def test_lines_without_end_are_searched_with_pauses() -> None:
+    """So many rules and lines would take all the time that there is."""
+    training = await started({"logs": [{"name": "step", "pattern": "step", "within": "1h"}]}, nodes=1)
+    for number in range(30 * TURN):
+        training.write(0, str(number))
+    look = asyncio.ensure_future(training.world.monitor.look(KEY))
+    await training.world.clock.advance(0.5)
+    assert not look.done()
+    await training.world.clock.advance(30 / TURNS_PER_SECOND)
+    assert look.done()
 
 
 async def test_ten_thousand_jobs_are_read_in_turns() -> None:

@@ -145,9 +145,12 @@ async def test_trouble_costs_one_warning(
     assert warning.getMessage().startswith("progress is not reported: ")
 
 
-async def test_a_server_that_has_no_time_is_asked_again_when_it_says(recorder: Recorder, enter: Enter) -> None:
+@pytest.mark.parametrize("seconds", ["60", "9" * 30, "9" * 5000], ids=len)
+async def test_a_server_that_has_no_time_is_asked_again_when_it_says(
+    recorder: Recorder, enter: Enter, seconds: str
+) -> None:
     enter(recorder.url)
-    recorder.answer = answering(429, Retry_After="60")
+    recorder.answer = answering(429, Retry_After=seconds)
     report.progress(percent=1)
     await flush()
     wait = report._reporter._seconds_to_wait()

@@ -134,6 +134,9 @@ class AttemptObserver:
         if change.is_deletion and key not in self._trainjobs:
             self.forget(key)
             return
+        for other in job_of(change.old) if change.old is not None else ():
+            if other != key and other not in self._trainjobs:
+                self.forget(other)  # labels can be changed any number of times
         attempts = self._facts.setdefault(key, {})
         facts = attempts.setdefault(attempt_of(pod), AttemptFacts())
         while len(attempts) > _MOST_ATTEMPTS:

@@ -228,11 +228,11 @@ def _exceeded(status: JsonObject, policy: ResiliencePolicy) -> str:
     charged, allowed = status.get("chargedRestarts", 0), policy.max_restarts or 0
     if charged <= allowed:
         return ""
-    return f"it failed {charged} times, maxRestarts is {allowed}: {_last(status)['message']}"
+    return f"it failed {charged} times, maxRestarts is {allowed}: {_last(status).get('message', '')}"
 
 
 def _restarted(status: JsonObject) -> tuple[str, str]:
-    return RESTARTED, f"all pods are made anew: {_last(status)['message']}"
+    return RESTARTED, f"all pods are made anew: {_last(status).get('message', '')}"
 
 
 def _note_size(verdict: Verdict, nodes: int, now: datetime) -> None:
@@ -296,15 +296,25 @@ def _write_down(
     """Write down the attempts that have ended; tells whether all are, since pods may tell of the last one yet."""
     _amend(verdict, built.policy, facts)
     status, before = jobset.get("status") or {}, built.attempts
-    counted = status.get("restartsCountTowardsMax", 0) + has_failed
-    for number in range(verdict.ended, before + status.get("restarts", 0) + has_failed):
+    total = before + status.get("restarts", 0) + has_failed
+    noted = sum(each["charged"] for each in verdict.status.get("attempts") or () if each["number"] >= before)
+    unnoted = status.get("restartsCountTowardsMax", 0) + has_failed - noted
+    # Of those that nobody would remember it only counts what the JobSet has charged: they may be any number.
+    forgotten = total - REMEMBERED - verdict.ended
+    if forgotten > 0:
+        if waited < PATIENCE:
+            return False
+        verdict.ended += forgotten
+        charged = max(min(forgotten, unnoted), 0)
+        unnoted -= charged
+        verdict.status["chargedRestarts"] = verdict.status.get("chargedRestarts", 0) + charged
+    for number in range(verdict.ended, total):
         known = facts(number)
         if known.is_open and waited < PATIENCE:
             return False
-        charged_here = sum(each["charged"] for each in verdict.status.get("attempts") or () if each["number"] >= before)
-        by_jobset = counted > charged_here
         has_deadline = _has_deadline(jobset)
-        _append(verdict, _attempt(known, built.policy, has_deadline=has_deadline, by_jobset=by_jobset, now=now))
+        _append(verdict, _attempt(known, built.policy, has_deadline=has_deadline, by_jobset=unnoted > 0, now=now))
+        unnoted -= verdict.news[-1]["charged"]
     return True
 
 

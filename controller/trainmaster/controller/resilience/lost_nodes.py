@@ -8,6 +8,7 @@
 - While the kubelet still reports (Ready=False) pods are deleted with their grace period. When that is over, or nothing
   is heard of the node, they are marked as failed and removed at once, as the pod garbage collector does: nobody else
   would. The processes of a node that is only cut off may run on meanwhile; whoever sets `lostAfter` accepts that.
+- A node has pods of many owners. One that cannot be removed, or whose policy cannot be read, holds no other one up.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
 from trainmaster.controller.kube.clock import Clock, parse_time, time_text
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.errors import ApiError, NotFound
 from trainmaster.controller.kube.rest.resources import NODES, PODS
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.policyrule import PolicyRule
@@ -42,6 +43,9 @@ log = structlog.get_logger(__name__)
 NAME: Final = "lost_nodes"
 REASON: Final = "DeletionByTrainmaster"
 """Of the condition DisruptionTarget."""
+
+RETRY: Final = 15.0
+"""Seconds until a removal is tried again that the API server refuses."""
 
 _OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 _FIELD_MANAGER: Final = "trainer"
@@ -180,7 +184,11 @@ class LostNodes:
             found = self._listers.get(JOBSET_API_VERSION, JOBSET_KIND, metadata["namespace"], jobset)
             built = None if found is None else built_policy(found)
             if built is not None and built.policy.nodes is not None and built.policy.nodes.lost_after is not None:
-                yield pod, duration_seconds(built.policy.nodes.lost_after)
+                try:
+                    lost_after = duration_seconds(built.policy.nodes.lost_after)
+                except ValueError:
+                    continue  # somebody has written that into the JobSet
+                yield pod, lost_after
 
     async def _read(self, name: str) -> JsonObject | None:
         try:
@@ -212,6 +220,9 @@ class LostNodes:
             await self._client.delete(PODS, namespace, name, uid=uid, grace_seconds=0 if at_once else None)
         except NotFound:
             pass
+        except ApiError as error:
+            log.warning("a pod of a lost node cannot be removed", namespace=namespace, pod=name, error=str(error))
+            return RETRY
         return 0.0
 
 

@@ -45,12 +45,12 @@ def asked_for(container: JsonObject, nodes: int) -> World:
     variables = {each["name"]: str(each.get("value")) for each in container.get("env") or ()}
     least = variables.get(PET_NNODES, "").partition(":")[0]
     processes = variables.get(PET_NPROC_PER_NODE, "")
-    return World(int(least) if least.isdecimal() else nodes, _per_node(processes, container))
+    return World(_number(least) or nodes, _per_node(processes, container))
 
 
 def _per_node(processes: str, container: JsonObject) -> int | None:
-    if processes.isdecimal():
-        return int(processes)
+    if (number := _number(processes)) is not None:
+        return number
     resources = container.get("resources") or {}
     try:
         devices = gpu_count(resources) or accelerator_count(resources)
@@ -64,10 +64,15 @@ def told_by(line: str) -> tuple[int, str] | None:
     for mark, between, who in _LINES:
         _, found, rest = line.partition(mark)
         digits = rest.partition(between)[2] if between else rest
-        size = digits[: len(digits) - len(digits.lstrip("0123456789"))]
-        if found and 0 < len(size) < 10:
-            return int(size), who
+        size = _number(digits[: len(digits) - len(digits.lstrip("0123456789"))])
+        if found and size is not None:
+            return size, who
     return None
+
+
+def _number(digits: str) -> int | None:
+    """Read a number that is not too long to be one of processes."""
+    return int(digits) if digits.isdecimal() and len(digits) < 10 else None
 
 
 def _count(number: int, noun: str) -> str:

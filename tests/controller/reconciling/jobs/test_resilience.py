@@ -88,6 +88,26 @@ async def test_an_earlier_job_of_the_name_has_left_nothing_to_pay_for() -> None:
     assert (again.state, told(again)) == ("Running", [])
 
 
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"chargedRestarts": None, "attempts": [{"number": 0, "endedAt": None, "charged": None}]},
+        {"attempts": [{"number": 0}], "avoidedNodes": None, "failure": None},
+        {"pods": "3"},
+    ],
+    ids=str,
+)
+async def test_a_ledger_that_somebody_has_spoilt_stands_in_no_way(spoilt: JsonObject) -> None:
+    world = await running(maxRestarts=2, restartWindow="1h", nodes={"avoidAfter": 1})
+    text = orjson.dumps(ledger(world) | spoilt).decode()
+    world.job["metadata"]["annotations"]["trainmaster.dev/resilience-status"] = text
+    world.store(world.job)
+    await run(world)
+    await world.see_phase(WORKER_1, "Failed", exit_code=1)
+    assert told(world)[-1][1:] == ("Failed", True)
+    assert (world.state, world.names("Pod")) == ("Restarting", ALL)
+
+
 async def test_new_pods_are_made_when_all_old_ones_are_gone() -> None:
     world = await running(maxRestarts=1)
     world.set_phase(MASTER, "Running", deleting=True)  # its node takes its time

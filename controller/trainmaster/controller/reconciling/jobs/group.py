@@ -37,10 +37,7 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resilience import group_ledger
 
 _PODS: Final = "pods"
-"""Of the ledger: how many pods the attempt had when all were there; 0 before."""
-
 _FAILURE: Final = "failure"
-"""Of the ledger: why the job fails."""
 
 
 @dataclass(frozen=True, slots=True)
