@@ -23,6 +23,8 @@ from trainmaster.runtime.jsontree import JsonObject
 AWAY = ServerError(status=500, reason="InternalError", message="dial tcp 10.0.0.7:10250: i/o timeout")
 DENIED = Forbidden(status=403, reason="Forbidden", message="no")
 STEP = {"name": "step", "pattern": r"step (\d+)", "every": "8760h"}
+SOURCES = [("lines", [], ""), ("any node", [], ""), ("numbers", [STEP], "lines"), ("reports", [STEP], "numbers")]
+"""What tells of progress, the rules for that, and what may go on while it does not."""
 
 
 class Training:
@@ -104,8 +106,13 @@ class Training:
         return failed.get("reason", ""), failed.get("message", "")
 
     @property
+    def resilience(self) -> JsonObject:
+        found: JsonObject = self.world.find("TrainJob")["status"]["resilience"]
+        return found
+
+    @property
     def attempts(self) -> list[JsonObject]:
-        found: list[JsonObject] = self.world.find("TrainJob")["status"]["resilience"].get("attempts", [])
+        found: list[JsonObject] = self.resilience.get("attempts", [])
         return found
 
     @property
@@ -119,15 +126,7 @@ async def started(policy: JsonObject, **options: Any) -> Training:
     return training
 
 
-@pytest.mark.parametrize(
-    ("source", "rules", "then"),
-    [
-        ("lines", [], ""),
-        ("any node", [], ""),
-        ("numbers", [STEP], "lines"),
-        ("reports", [STEP], "numbers"),
-    ],
-)
+@pytest.mark.parametrize(("source", "rules", "then"), SOURCES)
 async def test_a_training_that_stands_still_is_restarted_in_time(source: str, rules: list[Any], then: str) -> None:
     """What is told by less than the best source is no progress."""
     training = await started({"progress": {"within": "40s"}, "logs": rules})
@@ -287,6 +286,60 @@ async def test_a_manager_that_was_away_finds_what_stands_still_and_nothing_else(
         await training.world.watch(1)
     assert training.is_replaced == stands
     assert training.failure == ("", "")
+
+
+@pytest.mark.parametrize(("source", "rules", "then"), SOURCES)
+async def test_a_manager_that_takes_over_knows_that_a_training_stands_still(
+    source: str, rules: list[Any], then: str
+) -> None:
+    training = await started({"progress": {"within": "40s", "action": "Event"}, "logs": rules})
+    for stalls in (1, 2):
+        await training.train(30, source)
+        await training.train(70, then)
+        before = training.resilience
+        assert (before["goodput"]["phase"], len(before["violations"])) == ("Stalled", 1)
+        training.world.restart()
+        training.world.queue.add(KEY)
+        await training.train(100, then)
+        assert training.resilience == before
+        assert len(training.world.events) == stalls
+        await training.train(30, source)
+        assert training.resilience["goodput"]["phase"] == "Productive"
+        assert "violations" not in training.resilience
+    assert 200 < training.resilience["goodput"]["stalledSeconds"] < 400
+    assert not training.attempts
+
+
+async def test_a_manager_that_takes_over_tells_nothing_twice() -> None:
+    rules = [{"name": name, "pattern": name, "within": within} for name, within in (("odd", None), ("right", "20s"))]
+    training = await started({"worldSize": "Warn", "logs": rules}, nodes=2)
+    training.write(0, "  global_world_sizes=[1]")
+    training.write(0, "odd")
+    for _ in range(2):
+        await training.train(60)
+        training.world.restart()
+        training.world.queue.add(KEY)
+    assert [each.split(":")[0].split(" of ")[0] for each in training.world.events] == [
+        "1 process",
+        "log rule odd",
+        "log rule right",
+    ]
+    before = len(training.reads)
+    await training.train(120)
+    assert len(training.reads) == before
+
+
+@pytest.mark.parametrize("lead", [0, 3])
+async def test_a_line_longer_than_a_read_is_judged_by_its_beginning(lead: int) -> None:
+    training = await started({"logs": [{"name": "nan", "pattern": "nan"}, {"name": "end", "pattern": "end"}]}, nodes=1)
+    for _ in range(lead):
+        training.write(0, "step")
+    training.write(0, "nan" + "x" * 2 * LARGEST_PART)
+    await training.train(30)
+    assert [each[:12] for each in training.world.events] == ["log rule nan"]
+    training.write(0, "end")
+    await training.train(30)
+    assert [each[:12] for each in training.world.events[1:]] == ["log rule end"]
 
 
 def lines(world: int) -> Iterator[str]:
