@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -30,10 +31,11 @@ SOURCES = [("lines", [], ""), ("any node", [], ""), ("numbers", [STEP], "lines")
 class Training:
     """A job of some nodes whose pods run from its first second on, if nothing else is said."""
 
-    def __init__(self, policy: JsonObject, *, nodes: int = 3, **trainer: Any) -> None:
+    def __init__(self, policy: JsonObject | None, *, nodes: int = 3, **trainer: Any) -> None:
         self.world = World()
         self.nodes = nodes
-        job = trainjob_object(resiliencePolicy=policy, trainer={"numNodes": nodes, **trainer})
+        policies = {} if policy is None else {"resiliencePolicy": policy}
+        job = trainjob_object(trainer={"numNodes": nodes, **trainer}, **policies)
         self.world.put(job, runtime_object(policy={"torch": {}}))
 
     @property
@@ -58,7 +60,7 @@ class Training:
                 attempt=attempt,
                 suffix=suffix,
             )
-            made["metadata"]["labels"] |= template["metadata"]["labels"]
+            made["metadata"]["labels"] |= template.get("metadata", {}).get("labels", {})
             made["metadata"]["creationTimestamp"] = self.now
             made["spec"] = {**template["spec"], "nodeName": f"node-{rank}"}
             self.world.show_pod(made)
@@ -142,6 +144,34 @@ async def test_a_training_that_stands_still_is_restarted_in_time(source: str, ru
     assert attempt["message"].startswith("no progress for ")
     assert "node 1 wrote last 2 min ago" in attempt["message"] or "node 1 wrote last 3 min ago" in attempt["message"]
     assert training.world.events[-2:] == [attempt["message"], f"all pods are made anew: {attempt['message']}"]
+
+
+async def life(policy: JsonObject | None, *, source: str = "") -> tuple[list[str], list[int]]:
+    """Let eight nodes train for ten minutes, to the end; returns the writes, and the seconds in which logs are read."""
+    training, reads = Training(policy, nodes=8), list[int]()
+    await training.start()
+    for second in range(600):
+        before = len(training.reads)
+        if source:
+            training.tell(source, second)
+        await training.world.watch(1)
+        reads += [second] * (len(training.reads) - before)
+    training.world.change("JobSet", status=JOBSET_COMPLETED)
+    await training.world.watch(60)
+    return [each for each in training.world.requests if each not in training.reads], reads
+
+
+async def test_a_job_without_a_policy_costs_what_it_did_and_progress_one_read_in_an_interval_at_most() -> None:
+    """`make bench` has the same budget for a whole life."""
+    writes, reads = await life(None)
+    assert len(writes) == 4
+    assert not reads
+    for source, rules in (("lines", []), ("numbers", [STEP])):
+        for within, interval in (("1m", 15), ("10m", 60)):
+            with_policy, reads = await life({"progress": {"within": within}, "logs": rules}, source=source)
+            assert with_policy == writes
+            assert min(later - read for read, later in pairwise(reads)) >= interval
+            assert 600 / interval - 1 <= len(reads) <= 600 / interval + 1
 
 
 async def test_a_job_that_goes_on_costs_a_read_in_each_interval_and_its_numbers_are_shown() -> None:
