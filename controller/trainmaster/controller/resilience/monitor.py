@@ -32,7 +32,7 @@ from trainmaster.controller.resilience.ledger import Violation
 from trainmaster.controller.resilience.log_reader import LogPart, LogReader, LogUnread
 from trainmaster.controller.resilience.progress import LONGEST, Attempt, watches
 from trainmaster.controller.resilience.standing import Member
-from trainmaster.metrics.resilience import drop_numbers, show_number
+from trainmaster.metrics.resilience import count_violation, drop_numbers, show_number
 from trainmaster.runtime.api.constants import FINAL_CONDITIONS, JOBSET_COMPLETED, JOBSET_FAILED
 from trainmaster.runtime.api.resilience import EVENT
 from trainmaster.runtime.jsontree import JsonObject
@@ -204,6 +204,7 @@ class Monitor:
         """Tell what was found."""
         for each in watched.attempt.found:
             log.info("a resilience policy is broken", reason=each.reason, message=each.message, action=each.action)
+            count_violation(each.reason)
             self._recorder.event(trainjob, type="Warning", reason=each.reason, action=_ACTION, note=each.message)
         watched.attempt.found.clear()
 
