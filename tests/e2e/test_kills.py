@@ -132,7 +132,6 @@ async def test_training_reaches_its_end_though_a_node_is_killed_again_and_again(
         status = (await client.get(TRAINJOBS, "default", "survives"))["status"]
     kills = [told(tmp_path, attempt, at) for attempt, at in enumerate(times)]
     ledger, goodput = status["resilience"], status["resilience"]["goodput"]
-    print(kills, goodput, sep="\n")
     assert [(each["reason"], each["charged"]) for each in ledger["attempts"]] == [("Failed", True)] * len(kills)
     assert status["restarts"] == ledger["chargedRestarts"] == len(kills) > 1
     late = [
