@@ -34,7 +34,7 @@ class Training:
     def __init__(self, policy: JsonObject | None, *, nodes: int = 3, **trainer: Any) -> None:
         self.world = World()
         self.nodes = nodes
-        policies = {} if policy is None else {"resiliencePolicy": policy}
+        policies: dict[str, Any] = {} if policy is None else {"resiliencePolicy": policy}
         job = trainjob_object(trainer={"numNodes": nodes, **trainer}, **policies)
         self.world.put(job, runtime_object(policy={"torch": {}}))
 
