@@ -15,6 +15,7 @@ from trainmaster.metrics import (
     plugins,
     process,
     queue,
+    resilience,
     rest_client,
     statusserver,
     trainjobs,
@@ -48,9 +49,12 @@ QUERIES: Final = Queries(target=f'job="{JOB}"', window="5m")
 _LABEL: Final = re.compile(r"\$labels\.(\w+)")
 
 _HOUR: Final = QUERIES.within("1h")
+_DAY: Final = QUERIES.within("24h")
 
 _ENDED: Final = _HOUR.count(trainjobs.TIME_TO_END)
 _FAILED: Final = _HOUR.count(trainjobs.TIME_TO_END, result="Failed")
+_LOST: Final = _DAY.count(trainjobs.SECONDS, "runtime", kind="Lost")
+_TRAINED: Final = _DAY.count(trainjobs.SECONDS, "runtime", kind=like("Lost|Productive"))
 _V1_FAILED: Final = _HOUR.count(COUNTERS["failed"], "framework")
 _V1_SUCCESSFUL: Final = _HOUR.count(COUNTERS["successful"], "framework")
 
@@ -446,6 +450,33 @@ TRAINJOBS: Final = (
         summary="TrainJobs run, and none of them reports progress any more.",
         description="Trainers have reported within the last hours. Either all of them hang, or their reports do not "
         "arrive: look at the log of one, and at the Service and NetworkPolicies of the status server.",
+    ),
+    Alert(
+        name="TrainmasterTrainJobsStandStill",
+        severity="warning",
+        duration="0m",
+        expression=_HOUR.count(resilience.VIOLATIONS, reason="NoProgress") > 2,
+        summary="More than two trainings stood still within an hour.",
+        description="Their resilience policies found no progress in time. What hangs several jobs is mostly storage, "
+        "network or a node: the events NoProgress say which node wrote last.",
+    ),
+    Alert(
+        name="TrainmasterTrainingLost",
+        severity="warning",
+        duration="0m",
+        expression=(_LOST > 3600) & (_LOST / _TRAINED > 0.2),
+        summary="TrainJobs of {{ $labels.runtime }} that ended within a day have lost a fifth of their training.",
+        description="Failures or disruptions set them back to their last checkpoints again and again. Checkpoints that "
+        "are written more often cost less; `trainmaster explain` says what restarted a job.",
+    ),
+    Alert(
+        name="TrainmasterNodeFailsTrainJobs",
+        severity="warning",
+        duration="0m",
+        expression=_DAY.count(trainjobs.NODE_FAILURES, "node", node=unlike(trainjobs.OTHER)) > 5,
+        summary="More than five failures of TrainJobs within a day began on node {{ $labels.node }}.",
+        description="If they were several jobs, the node is at fault: memory, devices, network. `trainmaster top` "
+        "names such nodes.",
     ),
     Alert(
         name="TrainmasterV1JobsFail",

@@ -1,4 +1,4 @@
-"""The families of resilience policies: what was read of logs for them, and the numbers that their rules capture.
+"""The families of resilience policies: what broke them, what was read of logs, and the numbers that rules capture.
 
 The numbers alone name their job, for whoever asks for them by a rule. They are at most `MOST_NUMBERS`, and go with it.
 """
@@ -13,6 +13,9 @@ from trainmaster.metrics.series import Counter, Gauge
 ReadResult: TypeAlias = Literal["read", "cut", "failed"]
 """What came of a read: the log to its end, a part after which others are skipped, or nothing."""
 
+ViolationReason: TypeAlias = Literal["NoProgress", "LogRuleBroken", "WorldSizeMismatch"]
+"""How a policy was broken."""
+
 MOST_NUMBERS: Final = 1000
 
 NUMBERS: Final = Gauge(
@@ -23,14 +26,24 @@ READS: Final = Counter(
     "trainmaster_log_reads_total", "Reads of logs of pods for resilience policies, by result", ("result",),
     registry=REGISTRY,
 )  # fmt: skip
+VIOLATIONS: Final = Counter(
+    "trainmaster_policy_violations_total", "Trainings that broke their resilience policy, each once in an attempt",
+    ("reason",), registry=REGISTRY,
+)  # fmt: skip
 
 _READS: Final = {result: READS.labels(result) for result in get_args(ReadResult)}
+_VIOLATIONS: Final = {reason: VIOLATIONS.labels(reason) for reason in get_args(ViolationReason)}
 _shown: Final[set[tuple[str, str, str]]] = set()
 
 
 def count_read(result: ReadResult) -> None:
     """Count a read."""
     _READS[result].inc()
+
+
+def count_violation(reason: str) -> None:
+    """Count a violation."""
+    _VIOLATIONS[reason].inc()
 
 
 def show_number(namespace: str, name: str, rule: str, number: float) -> None:

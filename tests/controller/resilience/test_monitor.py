@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -25,15 +26,18 @@ from trainmaster.runtime.jsontree import JsonObject
 AWAY = ServerError(status=500, reason="InternalError", message="dial tcp 10.0.0.7:10250: i/o timeout")
 DENIED = Forbidden(status=403, reason="Forbidden", message="no")
 STEP = {"name": "step", "pattern": r"step (\d+)", "every": "8760h"}
+SOURCES = [("lines", [], ""), ("any node", [], ""), ("numbers", [STEP], "lines"), ("reports", [STEP], "numbers")]
+"""What tells of progress, the rules for that, and what may go on while it does not."""
 
 
 class Training:
     """A job of some nodes whose pods run from its first second on, if nothing else is said."""
 
-    def __init__(self, policy: JsonObject, *, nodes: int = 3, **trainer: Any) -> None:
+    def __init__(self, policy: JsonObject | None, *, nodes: int = 3, **trainer: Any) -> None:
         self.world = World()
         self.nodes = nodes
-        job = trainjob_object(resiliencePolicy=policy, trainer={"numNodes": nodes, **trainer})
+        policies: dict[str, Any] = {} if policy is None else {"resiliencePolicy": policy}
+        job = trainjob_object(trainer={"numNodes": nodes, **trainer}, **policies)
         self.world.put(job, runtime_object(policy={"torch": {}}))
 
     @property
@@ -58,7 +62,7 @@ class Training:
                 attempt=attempt,
                 suffix=suffix,
             )
-            made["metadata"]["labels"] |= template["metadata"]["labels"]
+            made["metadata"]["labels"] |= template.get("metadata", {}).get("labels", {})
             made["metadata"]["creationTimestamp"] = self.now
             made["spec"] = {**template["spec"], "nodeName": f"node-{rank}"}
             self.world.show_pod(made)
@@ -106,8 +110,13 @@ class Training:
         return failed.get("reason", ""), failed.get("message", "")
 
     @property
+    def resilience(self) -> JsonObject:
+        found: JsonObject = self.world.find("TrainJob")["status"]["resilience"]
+        return found
+
+    @property
     def attempts(self) -> list[JsonObject]:
-        found: list[JsonObject] = self.world.find("TrainJob")["status"]["resilience"].get("attempts", [])
+        found: list[JsonObject] = self.resilience.get("attempts", [])
         return found
 
     @property
@@ -121,15 +130,7 @@ async def started(policy: JsonObject, **options: Any) -> Training:
     return training
 
 
-@pytest.mark.parametrize(
-    ("source", "rules", "then"),
-    [
-        ("lines", [], ""),
-        ("any node", [], ""),
-        ("numbers", [STEP], "lines"),
-        ("reports", [STEP], "numbers"),
-    ],
-)
+@pytest.mark.parametrize(("source", "rules", "then"), SOURCES)
 async def test_a_training_that_stands_still_is_restarted_in_time(source: str, rules: list[Any], then: str) -> None:
     """What is told by less than the best source is no progress."""
     training = await started({"progress": {"within": "40s"}, "logs": rules})
@@ -145,6 +146,34 @@ async def test_a_training_that_stands_still_is_restarted_in_time(source: str, ru
     assert attempt["message"].startswith("no progress for ")
     assert "node 1 wrote last 2 min ago" in attempt["message"] or "node 1 wrote last 3 min ago" in attempt["message"]
     assert training.world.events[-2:] == [attempt["message"], f"all pods are made anew: {attempt['message']}"]
+
+
+async def life(policy: JsonObject | None, *, source: str = "") -> tuple[list[str], list[int]]:
+    """Let eight nodes train for ten minutes, to the end; returns the writes, and the seconds in which logs are read."""
+    training, reads = Training(policy, nodes=8), list[int]()
+    await training.start()
+    for second in range(600):
+        before = len(training.reads)
+        if source:
+            training.tell(source, second)
+        await training.world.watch(1)
+        reads += [second] * (len(training.reads) - before)
+    training.world.change("JobSet", status=JOBSET_COMPLETED)
+    await training.world.watch(60)
+    return [each for each in training.world.requests if each not in training.reads], reads
+
+
+async def test_a_job_without_a_policy_costs_what_it_did_and_progress_one_read_in_an_interval_at_most() -> None:
+    """`make bench` has the same budget for a whole life."""
+    writes, reads = await life(None)
+    assert len(writes) == 4
+    assert not reads
+    for source, rules in (("lines", []), ("numbers", [STEP])):
+        for within, interval in (("1m", 15), ("10m", 60)):
+            with_policy, reads = await life({"progress": {"within": within}, "logs": rules}, source=source)
+            assert with_policy == writes
+            assert min(later - read for read, later in pairwise(reads)) >= interval
+            assert 600 / interval - 1 <= len(reads) <= 600 / interval + 1
 
 
 async def test_a_job_that_goes_on_costs_a_read_in_each_interval_and_its_numbers_are_shown() -> None:
@@ -289,6 +318,60 @@ async def test_a_manager_that_was_away_finds_what_stands_still_and_nothing_else(
         await training.world.watch(1)
     assert training.is_replaced == stands
     assert training.failure == ("", "")
+
+
+@pytest.mark.parametrize(("source", "rules", "then"), SOURCES)
+async def test_a_manager_that_takes_over_knows_that_a_training_stands_still(
+    source: str, rules: list[Any], then: str
+) -> None:
+    training = await started({"progress": {"within": "40s", "action": "Event"}, "logs": rules})
+    for stalls in (1, 2):
+        await training.train(30, source)
+        await training.train(70, then)
+        before = training.resilience
+        assert (before["goodput"]["phase"], len(before["violations"])) == ("Stalled", 1)
+        training.world.restart()
+        training.world.queue.add(KEY)
+        await training.train(100, then)
+        assert training.resilience == before
+        assert len(training.world.events) == stalls
+        await training.train(30, source)
+        assert training.resilience["goodput"]["phase"] == "Productive"
+        assert "violations" not in training.resilience
+    assert 200 < training.resilience["goodput"]["stalledSeconds"] < 400
+    assert not training.attempts
+
+
+async def test_a_manager_that_takes_over_tells_nothing_twice() -> None:
+    rules = [{"name": name, "pattern": name, "within": within} for name, within in (("odd", None), ("right", "20s"))]
+    training = await started({"worldSize": "Warn", "logs": rules}, nodes=2)
+    training.write(0, "  global_world_sizes=[1]")
+    training.write(0, "odd")
+    for _ in range(2):
+        await training.train(60)
+        training.world.restart()
+        training.world.queue.add(KEY)
+    assert [each.split(":")[0].split(" of ")[0] for each in training.world.events] == [
+        "1 process",
+        "log rule odd",
+        "log rule right",
+    ]
+    before = len(training.reads)
+    await training.train(120)
+    assert len(training.reads) == before
+
+
+@pytest.mark.parametrize("lead", [0, 3])
+async def test_a_line_longer_than_a_read_is_judged_by_its_beginning(lead: int) -> None:
+    training = await started({"logs": [{"name": "nan", "pattern": "nan"}, {"name": "end", "pattern": "end"}]}, nodes=1)
+    for _ in range(lead):
+        training.write(0, "step")
+    training.write(0, "nan" + "x" * 2 * LARGEST_PART)
+    await training.train(30)
+    assert [each[:12] for each in training.world.events] == ["log rule nan"]
+    training.write(0, "end")
+    await training.train(30)
+    assert [each[:12] for each in training.world.events[1:]] == ["log rule end"]
 
 
 def lines(world: int) -> Iterator[str]:

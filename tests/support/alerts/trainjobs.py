@@ -20,6 +20,8 @@ _ENDED = "trainmaster_trainjob_time_to_end_seconds_count"
 _STARTED = "trainmaster_trainjob_time_to_running_seconds_count"
 _FAILURES = "trainmaster_trainjob_failures_total"
 _RESTARTS = "trainmaster_trainjob_restarts_total"
+_VIOLATIONS = "trainmaster_policy_violations_total"
+_NODES = "trainmaster_trainjob_node_failures_total"
 
 
 def _ends(*, failed: float, complete: float) -> dict[str, str]:
@@ -44,6 +46,18 @@ def _v1(*, failed: str | None, successful: str | None) -> dict[str, str]:
         series(f"training_operator_jobs_{name}_total", **labels): values
         for name, values in made.items()
         if values is not None
+    }
+
+
+def _spent(*, lost: float | None, productive: float | None) -> dict[str, str]:
+    """What jobs that end each minute have spent seconds on, for two queues."""
+    seconds = {"Lost": lost, "Productive": productive, "Queued": 60}
+    name = "trainmaster_trainjob_seconds_total"
+    return {
+        series(name, kind=kind, queue=queue, **_RUNTIME): growing(each / 2)
+        for kind, each in seconds.items()
+        for queue in ("a", "b")
+        if each is not None
     }
 
 
@@ -164,6 +178,24 @@ CASES = {
         silent(_reports(growing(5)) | _jobs("Running", always(3))),
         silent(_reports("0+5x60 300x300") | _jobs("Running", always(0))),
         silent(_reports(always(0)) | _jobs("Running", always(3))),
+    ],
+    "TrainmasterTrainJobsStandStill": [
+        fires({series(_VIOLATIONS, reason="NoProgress"): growing(0.1)}),
+        silent({series(_VIOLATIONS, reason="NoProgress"): growing(0.02)}),
+        silent({series(_VIOLATIONS, reason="LogRuleBroken"): growing(1)}),
+        silent({series(_VIOLATIONS, reason="NoProgress"): away(50)} | _AWAY),
+    ],
+    "TrainmasterTrainingLost": [
+        fires(_spent(lost=60, productive=180), **_RUNTIME),
+        fires(_spent(lost=60, productive=None), **_RUNTIME),
+        silent(_spent(lost=60, productive=300)),
+        silent(_spent(lost=10, productive=10)),
+        silent(_spent(lost=None, productive=60)),
+    ],
+    "TrainmasterNodeFailsTrainJobs": [
+        fires({series(_NODES, node="node-7"): growing(0.05), series(_NODES, node="node-8"): always(9)}, node="node-7"),
+        silent({series(_NODES, node=f"node-{number}"): growing(0.02) for number in range(9)}),
+        silent({series(_NODES, node="other"): growing(1)}),
     ],
     "TrainmasterV1JobsFail": [
         fires(_v1(failed=growing(1), successful=growing(0.5)), framework="pytorch"),

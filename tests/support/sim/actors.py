@@ -19,7 +19,7 @@ from trainmaster.controller.container_failures import JOBSET_UID_LABEL, REPLICAT
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions, PatchType, WriteOptions
 from trainmaster.devcluster.apiserver.registry.times import timestamp
-from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, PODS, GroupResource
+from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, NODES, PODS, GroupResource
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector as Collector
 from trainmaster.devcluster.controllers.jobset.status import COMPLETED, FAILED, SUSPENDED, set_condition
@@ -254,6 +254,16 @@ class User:
             patch_type=PatchType.MERGE,
             subresource="status",
             options=_USER_OPTIONS,
+        )
+
+    async def lose_node(self, name: str) -> None:
+        """Say that nothing is heard of a node any more, as the node lifecycle controller does."""
+        at = timestamp(self._api.clock())
+        condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": at}
+        status = {"status": {"conditions": [condition]}}
+        patch_type = PatchType.MERGE
+        await self._api.patch(
+            NODES, "", name, status, patch_type=patch_type, subresource="status", options=_USER_OPTIONS
         )
 
     async def delete(self, resource: GroupResource, namespace: str, name: str) -> None:

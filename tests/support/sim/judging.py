@@ -120,7 +120,7 @@ def reference(scenario: str) -> Run:
 
 def _play(plan: Plan) -> Run:
     scenario = SCENARIOS[plan.scenario]
-    if scenario.pods is None:
+    if scenario.pods is None or scenario.attempts:
         registry = trainer_registry(gangs=scenario.gangs, jobsets=not scenario.plain_jobs)
     else:
         registry = jobs_registry(gangs=scenario.gangs)
@@ -154,6 +154,7 @@ async def _run(loop: VirtualLoop, entries: list[LogEntry], plan: Plan, registry:
         pods=scenario.pods,
         collected_after=scenario.collected_after,
         plain_jobs=scenario.plain_jobs,
+        attempts=scenario.attempts,
     )
     fault = world.server.interference = fault_of(world, plan)
     fault.begin()
@@ -200,6 +201,10 @@ EARLY = frozenset((scenario, "clock-forward") for scenario in ("deadline", "job-
 """A deadline is a moment of the wall clock: one that is an hour ahead brings it before anybody has told anything."""
 
 
+TOO_EARLY = ("survives-rank-hangs", "clock-forward")
+"""A clock that is an hour ahead finds no progress in any attempt, and spends all restarts."""
+
+
 def _compare(result: Run, expected: Run) -> None:
     plan, state, wanted = result.plan, result.end_state, expected.end_state
     for key in sorted(state.keys() | wanted.keys()):
@@ -244,6 +249,7 @@ def families() -> list[tuple[str, str]]:
         (scenario.name, fault)
         for scenario in SCENARIOS.values()
         for fault in scenario.faults or (everywhere if scenario.managers > 1 else everywhere + alone)
+        if (scenario.name, fault) != TOO_EARLY
     ]
 
 

@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from support.sim.actors import Actor, unless_changed
@@ -34,6 +35,8 @@ class PodFate:
     """How long it runs; None: for ever."""
     exit_code: int = 0
     """With which its container ends; -1: the pod is evicted."""
+    writes: float = 0.0
+    """For how many seconds it writes a line to its log every five."""
 
 
 class NodeActor(Actor):
@@ -44,8 +47,13 @@ class NodeActor(Actor):
         self._fates = fates
         self._incarnations: dict[str, list[str]] = {}
         """By name: the UIDs that there were."""
+        self.lost: set[str] = set()
+        """Nodes that are silent: nothing happens there any more."""
+        server.log_of = self._log
 
     async def _step(self, key: ObjectKey, obj: JsonObject) -> float | None:
+        if obj["spec"].get("nodeName") in self.lost:
+            return None
         if "deletionTimestamp" in obj["metadata"]:
             await self._terminate(key)
             return None
@@ -59,29 +67,50 @@ class NodeActor(Actor):
         """Return what is to be written of a pod, by subresource, or the seconds until something is due."""
         name, uid, now = pod["metadata"]["name"], pod["metadata"]["uid"], asyncio.get_running_loop().time()
         if not pod["spec"].get("nodeName"):
-            return "binding", {"spec": {"nodeName": "node"}}
+            return "binding", {"spec": {"nodeName": self._node_for(pod)}}
         phase = (pod.get("status") or {}).get("phase", "Pending")
         if phase in ("Succeeded", "Failed"):
             return None
-        since = self._running_since.get(uid)
+        since, fate = self._running_since.get(uid), self._fate(name, uid)
         if since is None:
             self._running_since[uid] = now
-            return "status", {"status": self._status(pod, "Running", {"running": {}})}
-        fate = self._fate(name, uid)
+            running = {"startedAt": timestamp(self._api.clock())}
+            return "status", {"status": self._status(pod, "Running", {"running": running})}
         if fate.seconds is None or now < since + fate.seconds:
             return None if fate.seconds is None else since + fate.seconds - now
         if fate.exit_code < 0:
             return "status", {"status": {"phase": "Failed", "reason": "Evicted"}}
-        ended = {"terminated": {"exitCode": fate.exit_code, "reason": "Error" if fate.exit_code else "Completed"}}
+        reason = {0: "Completed", 137: "OOMKilled"}.get(fate.exit_code, "Error")
+        at = timestamp(self._api.clock())
+        ended = {"terminated": {"exitCode": fate.exit_code, "reason": reason, "finishedAt": at}}
         return "status", {"status": self._status(pod, "Failed" if fate.exit_code else "Succeeded", ended)}
 
     def _fate(self, name: str, uid: str) -> PodFate:
-        """Return the fate of a pod: the first one of a name has the first, and so on, all others the last."""
+        """Return the fate of a pod: the first one of a name has the first, and so on, all others the last.
+
+        The names of pods of Jobs count without their random end.
+        """
+        name = name if name in self._fates else name.rpartition("-")[0]
         seen = self._incarnations.setdefault(name, [])
         if uid not in seen:
             seen.append(uid)
         fates = self._fates.get(name, [PodFate()])
         return fates[min(seen.index(uid), len(fates) - 1)]
+
+    def _node_for(self, pod: JsonObject) -> str:
+        """Return a node of its own for each rank of a Job; the spare one is for those whose node is lost."""
+        rank = (pod["metadata"].get("annotations") or {}).get("batch.kubernetes.io/job-completion-index")
+        name = "node" if rank is None else f"node-{rank}"
+        return "spare" if name in self.lost else name
+
+    def _log(self, pod: JsonObject) -> str:
+        """Return the last line that a pod has written."""
+        uid = pod["metadata"]["uid"]
+        since, now = self._running_since.get(uid), asyncio.get_running_loop().time()
+        if since is None or not (fate := self._fate(pod["metadata"]["name"], uid)).writes:
+            return ""
+        age = now - since - min(now - since, fate.writes) // 5 * 5
+        return f"{timestamp(self._api.clock() - timedelta(seconds=age))} a step\n"
 
     def _status(self, pod: JsonObject, phase: str, state: JsonObject) -> JsonObject:
         ready = phase == "Running"

@@ -38,6 +38,9 @@ class Scenario:
     pods: Mapping[str, Sequence[PodFate]] | None = None
     """What becomes of pods, by name; None: the cluster has no node, and does not serve V1 jobs."""
 
+    attempts: bool = False
+    """Whether JobSets make Jobs, and these pods, which start anew: by the controllers of the embedded cluster."""
+
     plain_jobs: bool = False
     """Whether TrainJobs become Jobs, by a plugin, in a cluster that serves no JobSets."""
 

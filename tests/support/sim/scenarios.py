@@ -14,6 +14,7 @@ from support.sim.actors import FAILURE, Fate
 from support.sim.faults.lasting import LASTING_FAULTS, LATE
 from support.sim.faults.writes import WRITE_FAULTS
 from support.sim.job_scenarios import JOB_SCENARIOS
+from support.sim.resilience_scenarios import RESILIENCE_SCENARIOS
 from support.sim.scenario import Scenario
 from support.sim.world import World
 
@@ -388,5 +389,6 @@ SCENARIOS = {
             )
         ),
         *JOB_SCENARIOS,
+        *RESILIENCE_SCENARIOS,
     )
 }

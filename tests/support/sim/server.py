@@ -34,6 +34,7 @@ from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions
 from trainmaster.devcluster.apiserver.registry.generic.watch import SelectionPredicate
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.devcluster.apiserver.storage import Event, Record
+from trainmaster.runtime.jsontree import JsonObject
 
 BOOKMARK_INTERVAL = 60.0
 _MOMENT = 1e-6
@@ -115,6 +116,8 @@ class SimServer:
         self.trace: list[Entry] = []
         self.history: list[Event] = []
         """Every change so far."""
+        self.log_of: Callable[[JsonObject], str] = lambda _pod: ""
+        """What is read of the log of a pod."""
         self._loop = loop
         self._chooser = chooser
         self._pager = Pager()
@@ -219,6 +222,8 @@ class SimServer:
         namespace, name, body = target.namespace, target.name or "", request.body or b"{}"
         options = _write_options(request)
         match request.verb:
+            case "get" if target.subresource == "log":
+                return whole(200, self.log_of(api.get(resource, namespace, name)).encode())
             case "get":
                 return whole(200, encoder.object(api.get(resource, namespace, name)))
             case "create":
@@ -433,7 +438,7 @@ class SimTransport:
         if guard is not None:
             guard()
         request = Request.read(method, path, dict(params), dict(headers), body)
-        assert streaming == (request.verb == "watch")
+        assert streaming == (request.verb == "watch" or request.target.subresource == "log")
         return await self._server.answer(self._process, request)
 
 

@@ -55,6 +55,8 @@ from trainmaster.devcluster.apiserver.resources import (
     GroupResource,
 )
 from trainmaster.devcluster.apiserver.storage import ObjectKey, Store
+from trainmaster.devcluster.controllers.job.controller import JobController
+from trainmaster.devcluster.controllers.jobset.controller import JobSetController
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,
@@ -72,6 +74,9 @@ _NOT_COUNTED = frozenset({EVENTS, LEASES, NAMESPACES})
 """Best effort, or nobody's business: neither a part of the end state nor of the counts."""
 
 _TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_GENERATED = re.compile(rb"(job-node-\d+-\d+)-[a-z0-9]{5}\b")
+"""Names of pods of Jobs, which have a random end."""
+_NOTHING = re.compile(rb"(?!)()")
 _VERSION = re.compile(rb'"resourceVersion":"\d+"')
 LEASE_DURATION = 15.0
 RESTART_DELAY = 2.0
@@ -160,6 +165,7 @@ class World:
         configuration: Configuration | None = None,
         collected_after: float = 2.0,
         plain_jobs: bool = False,
+        attempts: bool = False,
         bare: bool = False,
     ) -> None:
         """With `bare` nobody but the scenario plays the part of controllers of workloads."""
@@ -181,9 +187,10 @@ class World:
         self._elects = self._configuration.leader_election.leader_elect
         self._renewed: dict[str, float] = {}
         """By process: when the server last accepted it as the holder of the lease."""
-        if not bare:
+        self._controllers = [JobSetController(api), JobController(api)] if attempts else []
+        if not bare and not attempts:
             self._workloads = (JobActor if plain_jobs else JobSetActor)(self.server, self.chooser, fates)
-        self._node = NodeActor(self.server, self.chooser, pods) if pods is not None else None
+        self.nodes = NodeActor(self.server, self.chooser, pods) if pods is not None else None
         self._collector = GarbageCollector(self.server, self.chooser, delay=collected_after)
 
     def _new_uid(self) -> str:
@@ -194,6 +201,8 @@ class World:
         """Fill the cluster with what every scenario finds in it, and start the actors."""
         await create_system_namespaces(self.server.api)
         self.server.spawn(self._collector.run())
+        for each in self._controllers:
+            self.server.spawn(each.run())
 
     # Programs
 
@@ -313,23 +322,28 @@ class World:
                 name = f"uid of {_text(event.key)} #{numbers[event.key]}"
                 names[event.record.metadata["uid"].encode()] = name.encode()
         pattern = re.compile(b"|".join(map(re.escape, names)) or b"(?!)")
+        generated = _GENERATED if self._controllers else _NOTHING
         state = {}
         for kind in self.server.api.registry.kinds():
             if kind.stored_as in _NOT_COUNTED:
                 continue
             for record in store.list(kind.stored_as):
                 obj = {**record.object, "metadata": _identity(record.object["metadata"])}
+                if "resilience" in (obj.get("status") or {}):
+                    obj["status"] = {**obj["status"], "resilience": _charges(obj["status"]["resilience"])}
                 text = _VERSION.sub(b'"resourceVersion":""', _TIME.sub(b"<time>", orjson.dumps(obj)))
                 text = pattern.sub(lambda match: names[match.group()], text)
+                text = generated.sub(rb"\1", text)
                 metadata = record.metadata
                 key = ObjectKey(kind.stored_as, metadata.get("namespace", ""), metadata["name"])
-                state[_text(key)] = orjson.loads(text)
+                state[generated.sub(rb"\1", _text(key).encode()).decode()] = orjson.loads(text)
         return state
 
     def counts(self) -> Counter[str]:
         """Return how often each object was created and deleted."""
+        generated = _GENERATED if self._controllers else _NOTHING
         return Counter(
-            f"{event.type} {_text(event.key)}"
+            generated.sub(rb"\1", f"{event.type} {_text(event.key)}".encode()).decode()
             for event in self.server.history
             if event.type != "MODIFIED" and event.key.resource not in _NOT_COUNTED
         )
@@ -377,6 +391,17 @@ def _controller(metadata: JsonObject) -> str | None:
 def _is_true(obj: JsonObject, condition: str) -> bool:
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return any(each["type"] == condition and each["status"] == "True" for each in conditions)
+
+
+def _charges(resilience: JsonObject) -> JsonObject:
+    """Return what of a ledger does not depend on who saw what, and when."""
+    attempts = [(each["number"], each["charged"]) for each in resilience.get("attempts", ())]
+    return {
+        "attempts": attempts,
+        "charged": resilience.get("chargedRestarts", 0),
+        "phase": resilience["goodput"]["phase"],
+        "violations": len(resilience.get("violations", ())),
+    }
 
 
 def _identity(metadata: JsonObject) -> JsonObject:

@@ -15,6 +15,7 @@ from typing import Final
 from trainmaster.controller.container_failures import (
     ENDED_BY_OTHERS,
     JOBSET_UID_LABEL,
+    OOM_KILLED,
     ContainerFailure,
     container_failures,
     disruption_of,
@@ -87,8 +88,13 @@ class AttemptFacts:
         """Whether the attempt ended because a pod was taken away: what failed then lost a peer, or was killed."""
         if self.disruption is None or self.failure is None:
             return self.disruption is not None
-        by_it = self.failure.lost_a_peer or self.failure.exit_code in ENDED_BY_OTHERS
-        return by_it or self.disruption.at <= self.failure.at
+        disruption, failure = self.disruption, self.failure
+        if failure.lost_a_peer or disruption.at < failure.at:
+            return True
+        if not disruption.is_certain:  # after a failure the JobSet deletes all pods, within the same second
+            return disruption.at == failure.at and disruption.pod == failure.pod
+        was_killed = failure.exit_code in ENDED_BY_OTHERS and failure.reason != OOM_KILLED
+        return was_killed or disruption.at == failure.at
 
     def note(self, pod: JsonObject, failures: Iterable[ContainerFailure], *, deleted_at: str = "") -> None:
         """Take what a pod tells.
@@ -134,7 +140,7 @@ class AttemptObserver:
         if change.is_deletion and key not in self._trainjobs:
             self.forget(key)
             return
-        for other in job_of(change.old) if change.old is not None else ():
+        for other in job_of_pod(change.old) if change.old is not None else ():
             if other != key and other not in self._trainjobs:
                 self.forget(other)  # labels can be changed any number of times
         attempts = self._facts.setdefault(key, {})
@@ -165,9 +171,9 @@ def attempt_of(pod: JsonObject) -> tuple[str, int]:
 
 
 def _is_deleted(pod: JsonObject, change: Delta) -> bool:
-    """Tell whether a pod goes that has not ended; of one that was found so nobody knows what was before."""
+    """Tell whether a pod goes that has not ended; of one that was found so, or gone, nobody knows what was before."""
     deleted = change.is_deletion or pod["metadata"].get("deletionTimestamp")
-    return bool(deleted) and not change.initial and not has_ended(pod)
+    return bool(deleted) and not (change.initial or change.final_state_unknown or has_ended(pod))
 
 
 def _takes_place_of(name: str, pod: JsonObject) -> bool:

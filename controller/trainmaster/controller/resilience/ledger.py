@@ -46,7 +46,7 @@ RESIZED: Final = "Resized"
 """Reason of the attempt that ends because an elastic job is resized, and of the event that its size has changed."""
 
 _REACHED: Final = "ReachedMaxRestarts"  # what JobSet says when it gives up
-_LONGEST: Final = 1024
+LONGEST_MESSAGE: Final = 1024
 
 FAILED, DISRUPTED, UNKNOWN = "Failed", "Disrupted", "Unknown"
 """Reasons of attempts, with `RETRY`; those of violations have their own."""
@@ -64,6 +64,9 @@ class Violation(NamedTuple):
 
     since: str = ""
     """RFC 3339: since when it stands still, if it does; that time counts as stalled."""
+
+    rule: str = ""
+    """The log rule that is broken, if it is one."""
 
 
 @dataclass(slots=True)
@@ -333,7 +336,12 @@ def _amend(verdict: Verdict, policy: ResiliencePolicy, facts: Callable[[int], At
 
 def _disrupted(disruption: Disruption, policy: ResiliencePolicy) -> JsonObject:
     text = f"pod {disruption.pod} was taken away from node {disruption.node or 'unknown'}: {disruption.text}"
-    attempt = {"reason": DISRUPTED, "message": redact(text)[:_LONGEST], "pod": disruption.pod, "node": disruption.node}
+    attempt = {
+        "reason": DISRUPTED,
+        "message": redact(text)[:LONGEST_MESSAGE],
+        "pod": disruption.pod,
+        "node": disruption.node,
+    }
     return {**attempt, "endedAt": disruption.at, "charged": policy.disruptions == COUNT}
 
 
@@ -376,7 +384,7 @@ def _note_violation(verdict: Verdict, violation: Violation, policy: ResiliencePo
 
 def _append(verdict: Verdict, attempt: JsonObject) -> None:
     status = verdict.status
-    told = {"number": verdict.ended, **attempt, "message": redact(str(attempt["message"]))[:_LONGEST]}
+    told = {"number": verdict.ended, **attempt, "message": redact(str(attempt["message"]))[:LONGEST_MESSAGE]}
     verdict.ended += 1
     verdict.news.append({name: each for name, each in told.items() if each != ""})
     status["attempts"] = [*(status.get("attempts") or ()), verdict.news[-1]][-REMEMBERED:]

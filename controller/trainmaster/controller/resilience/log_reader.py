@@ -3,6 +3,7 @@
 Guarantees:
 - A read takes at most `LARGEST_PART` bytes and `TIME_LIMIT` seconds, and all reads together are at most
   `READS_PER_SECOND`: who comes later waits, in order. `trainmaster_log_reads_total` counts them by what came of them.
+- Of a line that is longer than a read its beginning comes; what else was written in its second is skipped.
 - Each line comes once: where the part before ended is known by the time of its last line, and by how many lines of that
   time there were, since the server takes whole seconds.
 """
@@ -10,7 +11,7 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from trainmaster.controller.kube.clock import Clock, parse_time, time_text
@@ -123,9 +124,18 @@ class LogReader:
 
 
 def _part(content: bytes, after: Position | None, *, is_cut: bool) -> LogPart:
-    lines, position = [], after
-    skipped = 0
-    for raw in content.split(b"\n")[: -1 if is_cut else None]:
+    raws = content.split(b"\n")
+    lines, position = _lines(raws[:-1] if is_cut else raws, after)
+    if is_cut and not lines:  # the last line is longer than a read
+        lines, position = _lines(raws, after)
+        if position is not None:
+            position = Position((position.at + timedelta(seconds=1)).replace(microsecond=0), 0)
+    return LogPart(lines, position, is_cut)
+
+
+def _lines(raws: Iterable[bytes], after: Position | None) -> tuple[list[tuple[datetime, str]], Position | None]:
+    lines, position, skipped = [], after, 0
+    for raw in raws:
         stamp, _, text = raw.partition(b" ")
         try:
             at = parse_time(stamp.decode("ascii")).astimezone(UTC)
@@ -136,4 +146,4 @@ def _part(content: bytes, after: Position | None, *, is_cut: bool) -> LogPart:
             continue
         position = Position(at, position.lines + 1 if position is not None and position.at == at else 1)
         lines.append((at, text[:LONGEST_LINE].decode("utf-8", "replace")))
-    return LogPart(lines, position, is_cut)
+    return lines, position

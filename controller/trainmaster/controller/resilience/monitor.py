@@ -9,14 +9,14 @@ Guarantees:
   second once a deadline has passed. All jobs together are bounded by `log_reader`: with too many they take turns, and
   are judged late, but never by what was not read.
 - Where logs are long, all jobs together have `TURNS_PER_SECOND`: lines without end take a fifth of the manager's time.
-- Whatever breaks a policy is told by an event, once in an attempt. A right that is missing is, too; the logs are tried
-  again some time.
+- Whatever breaks a policy is told by an event, once in an attempt, also by a manager that takes over: the status of the
+  job has what was found. A right that is missing is told, too; the logs are tried again some time.
 - What is known of an attempt goes when another one begins, and when the job ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -35,7 +35,7 @@ from trainmaster.controller.resilience.log_reader import LogPart, LogReader, Log
 from trainmaster.controller.resilience.progress import LONGEST, Attempt, watches
 from trainmaster.controller.resilience.standing import Member
 from trainmaster.controller.resources import plugin_index
-from trainmaster.metrics.resilience import drop_numbers, show_number
+from trainmaster.metrics.resilience import count_violation, drop_numbers, show_number
 from trainmaster.runtime.api.constants import FINAL_CONDITIONS, JOBSET_COMPLETED, JOBSET_FAILED
 from trainmaster.runtime.api.resilience import EVENT
 from trainmaster.runtime.jsontree import JsonObject
@@ -58,17 +58,14 @@ _ACTION: Final = "Reconciling"
 class _Watched:
     """A job that is followed, in one attempt."""
 
-    def __init__(self, built: BuiltPolicy, attempt: tuple[str, int]) -> None:
+    def __init__(self, built: BuiltPolicy, attempt: tuple[str, int], told: Iterable[Violation]) -> None:
         self.built = built
         self.id = attempt
         """UID of the JobSet, and the number of the attempt."""
 
-        self.attempt = Attempt(built.policy)
+        self.attempt = Attempt(built.policy, told)
         self.pods: list[tuple[str, str | None]] = []
         """Keys and UIDs of those that were seen."""
-
-        self.violation: Violation | None = None
-        """What is to be acted upon."""
 
         self.is_denied = False
         """Whether logs may not be read."""
@@ -111,23 +108,23 @@ class Monitor:
 
         self._watched: dict[str, _Watched] = {}
 
-    def observe(self, key: str, trainjob: JsonObject, jobset: JsonObject, built: BuiltPolicy) -> Violation | None:
-        """Take the state of a job with a policy that has not ended; return what is to be acted upon."""
+    def observe(self, key: str, trainjob: JsonObject, jobset: JsonObject, built: BuiltPolicy) -> Sequence[Violation]:
+        """Take the state of a job with a policy that has not ended; return how the present attempt breaks that."""
         if not watches(built.policy) or _rests(jobset):
             self.forget(key)
-            return None
+            return ()
         attempt = jobset["metadata"]["uid"], built.attempts + ((jobset.get("status") or {}).get("restarts") or 0)
         watched = self._watched.get(key)
         if watched is None or watched.id != attempt:
             try:
-                watched = self._watched[key] = _Watched(built, attempt)
+                watched = self._watched[key] = _Watched(built, attempt, _stored(trainjob, *attempt))
             except ValueError as error:
                 log.warning("a resilience policy cannot be followed", trainjob=key, error=str(error))
-                return None
+                return ()
             self._queue.add(key)
         watched.attempt.take_report(trainjob, self._clock.now())
         self._tell(trainjob, watched)
-        return watched.violation
+        return list(watched.attempt.told.values())
 
     def forget(self, key: str) -> None:
         """Drop everything about a job."""
@@ -145,11 +142,11 @@ class Monitor:
         watched = self._watched.get(key)
         if watched is None or (objects := self._objects(key, watched)) is None:
             return None
-        if watched.violation is not None:
+        if any(each.action != EVENT for each in watched.attempt.told.values()):
             return LONGEST.total_seconds()  # until then it has ended, or is in its next attempt
         trainjob, jobset = objects
         self._see_pods(key, watched, jobset)
-        attempt = watched.attempt
+        attempt, before = watched.attempt, watched.attempt.told.copy()
         attempt.take_report(trainjob, self._clock.now())
         member = attempt.next_read(self._clock.now())
         if member is not None:
@@ -158,7 +155,7 @@ class Monitor:
             return None
         attempt.judge(self._clock.now())
         self._tell(trainjob, watched)
-        if watched.violation is not None:
+        if attempt.told != before:
             self.on_violation(key)
         due = attempt.due(self._clock.now())
         return (max(due, UNTIL_GRANTED) if watched.is_denied else due).total_seconds()
@@ -213,13 +210,20 @@ class Monitor:
                 show_number(metadata["namespace"], metadata["name"], rule.rule.name, rule.number)
 
     def _tell(self, trainjob: JsonObject, watched: _Watched) -> None:
-        """Tell what was found, and keep the first that is to be acted upon."""
+        """Tell what was found."""
         for each in watched.attempt.found:
             log.info("a resilience policy is broken", reason=each.reason, message=each.message, action=each.action)
+            count_violation(each.reason)
             self._recorder.event(trainjob, type="Warning", reason=each.reason, action=_ACTION, note=each.message)
-            if each.action != EVENT and watched.violation is None:
-                watched.violation = each
         watched.attempt.found.clear()
+
+
+def _stored(trainjob: JsonObject, jobset_uid: str, attempt: int) -> Iterator[Violation]:
+    """Yield the violations of an attempt that the status of a job tells."""
+    status = stored_status(trainjob).get("resilience") or {}
+    for each in status.get("violations") or () if status.get("jobSet") == jobset_uid else ():
+        if each["attempt"] == attempt:
+            yield Violation(each["reason"], each.get("message", ""), EVENT, each.get("since", ""), each.get("rule", ""))
 
 
 def _rests(jobset: JsonObject) -> bool:

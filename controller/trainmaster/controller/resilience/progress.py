@@ -7,7 +7,8 @@ Guarantees:
   was skipped, is not missed. So nothing follows from the time for which the manager was away.
 - An attempt begins when its first pod is created: `progress.start` counts from then. Everything else counts from when
   all pods run. Both tell pods, so a manager that takes over knows them.
-- Of each rule, and of progress and the world, one violation is found in an attempt.
+- Of each rule, and of progress and the world, one violation is found in an attempt; of progress another one if the
+  training went on meanwhile.
 """
 
 from __future__ import annotations
@@ -86,16 +87,20 @@ class Attempt:
 
     Args:
         policy: Its policy.
+        told: Violations that an earlier process has found in it.
 
     Raises:
         ValueError: A pattern or a duration of the policy is none.
     """
 
-    def __init__(self, policy: ResiliencePolicy) -> None:
+    def __init__(self, policy: ResiliencePolicy, told: Iterable[Violation] = ()) -> None:
         self.rules = [RuleState(each) for each in policy.logs or ()]
         self.members: list[Member] = []
+        self.told = {(each.reason, each.rule): each for each in told}
+        """Violations, by their reasons and rules."""
+
         self.found: list[Violation] = []
-        """Violations, in their order; who acts on them takes them from here."""
+        """New ones, in their order; who tells of them takes them from here."""
 
         self.source: Source | None = None
         self.progress_at: datetime | None = None
@@ -114,9 +119,11 @@ class Attempt:
         """The time in the last report, and when that was looked at last."""
 
         self._world: World | None = None
-        self._seeks_world = policy.world_size in (VERIFY, WARN)
-        self._told: set[tuple[str, str]] = set()
-        """Reasons of what was found, each with the name of the rule, if it is of one."""
+        self._seeks_world = policy.world_size in (VERIFY, WARN) and (WORLD_SIZE_MISMATCH_REASON, "") not in self.told
+        for each in self.told.values():
+            self.progress_at = self.progress_at or parse_time(each.since)
+            for rule in self.rules:
+                rule.broken = each.message if rule.rule.name == each.rule else rule.broken
 
     # What comes in
 
@@ -169,7 +176,8 @@ class Attempt:
         if not self._reads_logs(now) or (self._asked_at is not None and now < self._asked_at + self._interval):
             return None
         running = [each for each in self.members if not each.waits]
-        if any(each.is_of_all and each.is_needed for each in self.rules):
+        by_lines = _STANDS_STILL in self.told and self.source in (None, Source.LINES)
+        if by_lines or any(each.is_of_all and each.is_needed for each in self.rules):
             return min(running, key=lambda each: each.asked_at or datetime.min.replace(tzinfo=UTC), default=None)
         if self._writer in running and not self.is_scanned(self.members[0], now):
             return self._writer
@@ -212,6 +220,9 @@ class Attempt:
         if self.source is None or source >= self.source:
             self.source, self._writer = source, writer
             self.progress_at = max(at, self.progress_at or at, self._running_since or at)
+            stall = self.told.get(_STANDS_STILL)
+            if stall is not None and stall.action == EVENT and time_text(at) > stall.since:
+                del self.told[_STANDS_STILL]
 
     def _take_world(self, size: int, who: str) -> None:
         self._seeks_world = False
@@ -242,9 +253,9 @@ class Attempt:
         return max(min(dues) - now, BETWEEN)
 
     def _find(self, reason: str, message: str, action: str, *, rule: str = "", since: str = "") -> None:
-        if (reason, rule) not in self._told:
-            self._told.add((reason, rule))
-            self.found.append(Violation(reason, message, action, since))
+        if (reason, rule) not in self.told:
+            self.told[reason, rule] = Violation(reason, message, action, since, rule)
+            self.found.append(self.told[reason, rule])
 
     def _is_world_sought(self, now: datetime) -> bool:
         return self._seeks_world and self._running_since is not None and now < self._running_since + WORLD_TOLD
@@ -252,7 +263,7 @@ class Attempt:
     def _reads_logs(self, now: datetime) -> bool:
         """Return whether logs are read before any deadline has passed."""
         by_lines = self._within is not None or (self._start is not None and self.progress_at is None)
-        by_lines &= self.source is not Source.REPORTS and (NO_PROGRESS_REASON, "") not in self._told
+        by_lines &= self.source is not Source.REPORTS
         return self.all_run and (by_lines or self._is_world_sought(now) or any(each.is_needed for each in self.rules))
 
     def _unasked(self, deadline: _Deadline, now: datetime) -> Iterator[Member]:
@@ -264,7 +275,7 @@ class Attempt:
 
     def _deadlines(self, now: datetime) -> Iterator[_Deadline]:
         at = self._progress_due()
-        if at is not None and (NO_PROGRESS_REASON, "") not in self._told:
+        if at is not None and _STANDS_STILL not in self.told:
             yield self._progress_deadline(at, now)
         for rule in self.rules:
             members = self.members if rule.is_of_all else self.members[:1]
@@ -311,6 +322,7 @@ class Attempt:
         self._find(NO_PROGRESS_REASON, f"{text}: {told}", progress.action, since=since)
 
 
+_STANDS_STILL: Final = NO_PROGRESS_REASON, ""
 _TEXTS: Final = {
     Source.LINES: "what its nodes write",
     Source.NUMBERS: "the numbers in its log",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from trainmaster.controller.conditions import is_true, stored_status
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.redaction import redact
 from trainmaster.controller.resilience.attempts import AttemptFacts, AttemptObserver
 from trainmaster.controller.resilience.goodput import QUEUED, RESTARTING, RETRY, AttemptTimes, seconds_of
-from trainmaster.controller.resilience.ledger import Verdict, Violation, judge
+from trainmaster.controller.resilience.ledger import LONGEST_MESSAGE, Verdict, Violation, judge
 from trainmaster.controller.resilience.monitor import Monitor
 from trainmaster.runtime.api.constants import JOBSET_FAILED, RESILIENCE_ANNOTATION
+from trainmaster.runtime.api.resilience import EVENT
 from trainmaster.runtime.elastic import elastic_sizes
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resilience import built_policy
@@ -61,19 +63,21 @@ class Resilience:
             self._seen[key] = state, now
         stored = (trainjob.get("status") or {}).get("resilience") or {}
         facts = partial(self.attempts.facts, key, uid)
-        violation = self._monitor.observe(key, trainjob, jobset, built)
+        told = self._monitor.observe(key, trainjob, jobset, built)
         waited = now - self._seen[key][1]
         verdict = judge(
             built,
             stored,
             jobset,
             facts,
-            violation=violation,
+            violation=next((each for each in told if each.action != EVENT), None),
             sizes=elastic_sizes(trainjob, jobset),
             waited=waited,
             now=self._clock.now(),
         )
-        verdict.times = [*_cut_off(stored, jobset), *_times(verdict, facts, violation)]
+        if verdict.status is not stored:
+            _keep(verdict, told)
+        verdict.times = [*_cut_off(stored, jobset), *_times(verdict, facts, told)]
         return verdict
 
     def forget(self, key: str) -> None:
@@ -83,6 +87,21 @@ class Resilience:
         self._monitor.forget(key)
 
 
+def _keep(verdict: Verdict, told: Sequence[Violation]) -> None:
+    """Put the violations of the attempt that goes on into the status, for the manager that takes over."""
+    verdict.status.pop("violations", None)
+    for each in told if not verdict.news else ():
+        if each.action == EVENT:
+            fields = {
+                "reason": each.reason,
+                "message": redact(each.message)[:LONGEST_MESSAGE],
+                "since": each.since,
+                "rule": each.rule,
+            }
+            violation = {"attempt": verdict.ended, **{name: value for name, value in fields.items() if value}}
+            verdict.status.setdefault("violations", []).append(violation)
+
+
 def _cut_off(stored: JsonObject, jobset: JsonObject) -> Iterator[AttemptTimes]:
     """Yield the attempt that ended because somebody deleted the JobSet, which no ledger tells of."""
     phase = (stored.get("goodput") or {}).get("phase")
@@ -90,13 +109,12 @@ def _cut_off(stored: JsonObject, jobset: JsonObject) -> Iterator[AttemptTimes]:
         yield AttemptTimes(ended=seconds_of(jobset["metadata"].get("creationTimestamp")))
 
 
-def _times(
-    verdict: Verdict, facts: Callable[[int], AttemptFacts], violation: Violation | None
-) -> Iterator[AttemptTimes]:
-    """Yield the attempts whose end was found just now, and the one that goes on; a violation is of the last one."""
-    stalled = seconds_of(violation.since) if violation is not None else None
+def _times(verdict: Verdict, facts: Callable[[int], AttemptFacts], told: Sequence[Violation]) -> Iterator[AttemptTimes]:
+    """Yield the attempts whose end was found just now, and the one that goes on; violations are of the last one."""
+    stall = next((each for each in told if each.since), None)
+    stalled = seconds_of(stall.since) if stall is not None else None
     for attempt in verdict.news:
-        is_stalled = violation is not None and attempt["reason"] == violation.reason
+        is_stalled = stall is not None and attempt["reason"] == stall.reason
         yield AttemptTimes(
             facts(attempt["number"]).pods.values(),
             stalled=stalled if is_stalled else None,

@@ -190,6 +190,13 @@ _FAILED: Final = Row(
             "the nodes; many by failed containers: the jobs fail in the end.",
             queries=(Query(_HOUR.count(trainjobs.RESTARTS, "cause", **_CHOSEN), "{{cause}}"),),
         ),
+        Panel(
+            title="Failures by node, last day", width=24, is_stacked=True,
+            may_be_empty="no failure was charged to a TrainJob with a resilience policy",
+            description="Charged failures of TrainJobs with a resilience policy, of all runtimes, by the node of the "
+            "pod that failed first. Several jobs on one node: drain it, or have policies avoid it by `nodes`.",
+            queries=(Query(_DAY.count(trainjobs.NODE_FAILURES, "node"), "{{node}}"),),
+        ),
     ),
 )  # fmt: skip
 

@@ -158,6 +158,27 @@ class Attempt(ApiModel):
     """Whether it counts towards maxRestarts."""
 
 
+class ToldViolation(ApiModel):
+    """How the present attempt breaks the policy where the action is Event."""
+
+    __schema__: ClassVar[Schema] = Schema(description=None)
+
+    attempt: Annotated[int, Schema(minimum=0)]
+    """Its number."""
+
+    reason: Annotated[str, NullIsDefault, Schema(required=True, minLength=1, maxLength=128)] = ""
+    """NoProgress, LogRuleBroken or WorldSizeMismatch."""
+
+    message: Annotated[str, NullIsDefault, Schema(maxLength=1024)] = ""
+    """The same for people."""
+
+    rule: Annotated[str, NullIsDefault, Schema(maxLength=63)] = ""
+    """The log rule that is broken."""
+
+    since: Annotated[str | None, DATE_TIME] = None
+    """Since when there is no progress, until there is some again."""
+
+
 class AvoidedNode(ApiModel):
     """A node on which the job does not run for a time."""
 
@@ -226,6 +247,11 @@ class ResilienceStatus(ApiModel):
         default_factory=list
     )
     """The last ones that have ended."""
+
+    violations: Annotated[list[ToldViolation], NullIsDefault, Schema(list_type="atomic", maxItems=18)] = Field(
+        default_factory=list
+    )
+    """What the present attempt has done against the policy, as events tell."""
 
     avoided_nodes: Annotated[list[AvoidedNode], NullIsDefault, Schema(keys=["name"], maxItems=100)] = Field(
         default_factory=list
