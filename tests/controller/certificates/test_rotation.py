@@ -137,7 +137,7 @@ def test_a_foreign_authority_is_replaced_and_trusted_while_it_is_served(monkeypa
         unused, _ = new_authority(now=START)
     step = decide(foreign, START, injected=[unused.certificate])
     assert isinstance(step, NewAuthority)
-    assert "foreign" in step.reason
+    assert step.reason == "the authority in ca.crt is foreign: it is not named kubeflow-trainer-ca"
     assert step.keep == foreign.authorities, "and nothing that vouches for nothing"
 
 
