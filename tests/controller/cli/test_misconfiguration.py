@@ -48,16 +48,6 @@ async def complaint(tmp_path: Path, *arguments: str) -> str:
     return str(json.loads(line)["error"]) if line.startswith("{") else line.removeprefix("trainmaster: ")
 
 
-async def test_an_option_that_a_plugin_does_not_have_is_named(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(
-        CONFIGURATION + "plugins: {options: {claims: {gpu_device_class: [gpu.example.com]}}}\n"
-    )
-    assert await complaint(tmp_path, "manager", "--config", "config.yaml") == (
-        "plugin 'claims' (trainmaster.plugins.claims:Claims, from trainmaster) has no option 'gpu_device_class'; "
-        "it has: gpu_device_classes; correct plugins.options.claims of the configuration file"
-    )
-
-
 @pytest.mark.parametrize("command", ["manager", "run", "diff"])
 async def test_a_kubeconfig_without_a_cluster(tmp_path: Path, job: str, command: str) -> None:
     for text, fault in (
