@@ -203,11 +203,6 @@ async def test_others_do_not_wait_for_a_contested_object_that_is_there() -> None
     assert world.deleted == [("demo", world.applied[-1]["metadata"].get("uid"))]
 
 
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
 def test_what_is_over_is_forgotten(clock: VirtualClock) -> None:
     write_backoff = WriteBackoff(clock)
     for number in range(1000):

@@ -1,15 +1,10 @@
-"""A clock that stands still, and a server whose time it is."""
+"""A server whose time is that of a clock that stands still."""
 
 from __future__ import annotations
 
 import pytest
 from support.caches import Cluster
 from support.virtualtime import VirtualClock
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 @pytest.fixture
