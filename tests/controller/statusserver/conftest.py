@@ -22,6 +22,12 @@ async def trainers(stack: Stack) -> Trainers:
 
 
 @pytest.fixture
+async def token(trainers: Trainers) -> str:
+    """Of a pod of the TrainJob `train`, which it makes."""
+    return await trainers.token("train", pod=await trainers.create("train"))
+
+
+@pytest.fixture
 async def http(stack: Stack, trainers: Trainers) -> AsyncIterator[StatusClient]:
     clock = MovableClock()
     server = TestServer(application(StatusHandler(stack.client, trainers.cache, OWNERS, clock=clock)))

@@ -1,0 +1,11 @@
+"""A TrainJob whose pods run."""
+
+from __future__ import annotations
+
+import pytest
+from support.failing_pods import FailingWorld
+
+
+@pytest.fixture
+async def world() -> FailingWorld:
+    return await FailingWorld.running()
