@@ -121,12 +121,7 @@ async def started(policy: JsonObject, **options: Any) -> Training:
 
 @pytest.mark.parametrize(
     ("source", "rules", "then"),
-    [
-        ("lines", [], ""),
-        ("any node", [], ""),
-        ("numbers", [STEP], "lines"),
-        ("reports", [STEP], "numbers"),
-    ],
+    [("lines", [], ""), ("any node", [], ""), ("numbers", [STEP], "lines"), ("reports", [STEP], "numbers")],
 )
 async def test_a_training_that_stands_still_is_restarted_in_time(source: str, rules: list[Any], then: str) -> None:
     """What is told by less than the best source is no progress."""
