@@ -1,7 +1,5 @@
 """What tests of the controller share."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator

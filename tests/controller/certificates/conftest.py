@@ -1,7 +1,5 @@
 """An API server with the webhooks and a runtime, for managers that make their own certificates."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Certificates in a directory, and what is watched of the Secret."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import stat

@@ -1,7 +1,5 @@
 """Managers that make their own certificates, on a real API server which calls their webhooks."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import shutil

@@ -4,8 +4,6 @@ Whatever happens, each certificate that is served is trusted by what the webhook
 by the authority that trainers were given.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Iterator, Sequence

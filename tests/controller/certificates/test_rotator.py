@@ -1,7 +1,5 @@
 """The rotator and the Secret that it keeps, also where clocks are wrong or jump."""
 
-from __future__ import annotations
-
 import base64
 import shutil
 import ssl

@@ -1,7 +1,5 @@
 """What commands talk to."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every flag of the manager takes effect, or is refused with a reason; what the command makes a manager of."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import json

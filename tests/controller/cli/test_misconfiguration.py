@@ -1,7 +1,5 @@
 """What the commands say when they are pointed at the wrong thing, or at nothing: one line that says what to do."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import AsyncIterator

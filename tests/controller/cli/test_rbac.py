@@ -1,7 +1,5 @@
 """`trainmaster crds` and `trainmaster rbac`: what they print is what is deployed, and what the manager needs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

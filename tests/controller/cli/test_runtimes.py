@@ -1,7 +1,5 @@
 """`trainmaster runtimes`, with the rights that the chart gives to the Job that runs it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path

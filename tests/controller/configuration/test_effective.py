@@ -1,7 +1,5 @@
 """File and flags together: what contradicts itself is refused, and what has no effect is told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is read of a configuration file, and every error as it prints."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Values as Go writes them, what overrides a file, and a file that changes."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

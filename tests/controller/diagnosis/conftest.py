@@ -1,7 +1,5 @@
 """A TrainJob whose pods run."""
 
-from __future__ import annotations
-
 import pytest
 from support.failing_pods import FailingWorld
 

@@ -1,7 +1,5 @@
 """What becomes of what the pods of a TrainJob tell of their failures: condition, event, message of the end."""
 
-from __future__ import annotations
-
 import pytest
 from support.failing_pods import (
     BACKING_OFF,

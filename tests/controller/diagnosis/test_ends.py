@@ -1,7 +1,5 @@
 """The end of a TrainJob and its cause: found in time, late, twice, not at all, or by another process."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which failures of a TrainJob are told, in which words, and what is told of them as a condition."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

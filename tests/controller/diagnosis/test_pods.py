@@ -1,7 +1,5 @@
 """When the pods of a TrainJob are read for failures, how many of them, and what if they cannot be read."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

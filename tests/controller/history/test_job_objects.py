@@ -1,7 +1,5 @@
 """Records of jobs: what of an object becomes one, and what is in it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

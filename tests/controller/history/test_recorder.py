@@ -1,7 +1,5 @@
 """The recorder and the writer: which states are recorded, by whom, and what a store costs that cannot be used."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """The store, on SQLite and on a server of PostgreSQL: one row for each job, whatever happens."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from contextlib import closing

@@ -1,7 +1,5 @@
 """How many series there are at most, the causes of failures, and the gauge of jobs by state."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

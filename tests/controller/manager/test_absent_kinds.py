@@ -1,7 +1,5 @@
 """Kinds that the cluster does not serve or that come and go, and when caches of named namespaces are filled."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator

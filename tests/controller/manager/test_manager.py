@@ -1,7 +1,5 @@
 """The manager: how it starts, how it stops, and what ends it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import secrets

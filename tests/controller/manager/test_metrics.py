@@ -1,7 +1,5 @@
 """Metrics of a manager, of TrainJobs as it serves them, and its controllers with their numbers of workers."""
 
-from __future__ import annotations
-
 import ssl
 from dataclasses import dataclass
 from pathlib import Path

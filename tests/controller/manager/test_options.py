@@ -1,7 +1,5 @@
 """Every option of the configuration file takes effect or is refused: what proves each is named here."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket

@@ -3,8 +3,6 @@
 The embedded API server does not have that API, so definitions play its part.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whatever a plugin does wrong for one TrainJob, its owner is told in a sentence, and other TrainJobs go on."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing

@@ -1,7 +1,5 @@
 """Recognising that an object is already as it should be."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What is a job's own, and who owns which fields of an object, as far as the managedFields can be read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """How often we write: what somebody keeps undoing, and a status."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """What the time of a TrainJob was spent on: every second once, and lost is what no checkpoint held."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime

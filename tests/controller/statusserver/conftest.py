@@ -1,7 +1,5 @@
 """A status server without TLS before a real API server, and trainers that talk to it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

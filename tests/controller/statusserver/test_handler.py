@@ -1,7 +1,5 @@
 """Reports of trainers: who may report, what is written, and what they are told, on a real API server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

@@ -3,8 +3,6 @@
 The suite has a few hundred; `make fuzz` has 100,000. What a whole manager makes of them: `tests/soak/test_fuzz.py`.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections import Counter

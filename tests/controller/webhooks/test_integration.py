@@ -4,8 +4,6 @@
 - H-9: it names nothing that the manager needs to start.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The webhooks of jobs of `kubeflow.org/v1`, called by an API server: every rule with its text, kind by kind."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable

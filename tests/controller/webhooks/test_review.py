@@ -1,7 +1,5 @@
 """Reviews as they are read and answered, and the workers that judge them."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from contextlib import closing

@@ -1,7 +1,5 @@
 """`trainmaster config check` and `config show`: errors and warnings with their places; what is in effect, and why."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`trainmaster doctor` as a process: what it prints, and its exit codes."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

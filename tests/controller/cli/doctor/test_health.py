@@ -1,7 +1,5 @@
 """The second question of `trainmaster doctor`: is the installation that is there healthy?"""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import dataclasses

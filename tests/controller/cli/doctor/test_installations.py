@@ -1,7 +1,5 @@
 """Other managers, their leases, and webhooks on our kinds."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

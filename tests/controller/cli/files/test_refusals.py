@@ -1,7 +1,5 @@
 """What users of Kubeflow ran into, offline: each refusal and warning says what to write in its place."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`trainmaster validate`: everything that is wrong in files, each with its place; and what files may hold at all."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Failures: each is told once and with what its container said last, in few lines and nothing twice."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import cast
 

@@ -1,7 +1,5 @@
 """What is drawn of a job: its state, pods and progress, lines made harmless, rows at 40, 80 and 200 columns."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from itertools import product
 from typing import Any

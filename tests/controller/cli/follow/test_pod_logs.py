@@ -1,7 +1,5 @@
 """Logs of pods: cut into lines, and followed, each line delivered once whatever breaks."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import cast

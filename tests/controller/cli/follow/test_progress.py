@@ -1,7 +1,5 @@
 """How far a training is and how long it still needs, from the lines of its log: each, and in their order."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Where output goes decides what it looks like, whose it is, and what is said when jobs have ended."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """`trainmaster list`, `suspend`, `resume` and `delete`, on a whole cluster and on an API server that refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

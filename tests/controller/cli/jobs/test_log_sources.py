@@ -1,7 +1,5 @@
 """Logs of a job: which runs of which containers have them, and how they are merged by time."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from typing import Any
 

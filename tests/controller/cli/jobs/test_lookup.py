@@ -1,7 +1,5 @@
 """Jobs by name, and in a table: which one is meant, and what is told if there is none."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

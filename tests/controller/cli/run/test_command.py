@@ -1,7 +1,5 @@
 """`trainmaster run` as a program: on a whole cluster that runs pods as processes, or where nobody works on jobs."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

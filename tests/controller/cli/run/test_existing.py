@@ -1,7 +1,5 @@
 """`trainmaster run` where a TrainJob of the name exists, or existed: each run finds nothing of the one before it."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import sys

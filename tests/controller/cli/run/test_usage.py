@@ -1,7 +1,5 @@
 """What is said of options that `run` does not know."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The live view: as a program of its own, which is stopped, killed, resized, and typed at."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

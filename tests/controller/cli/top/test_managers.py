@@ -1,7 +1,5 @@
 """The replicas of the manager, and the nodes with what is asked of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.top import NOW, ago, node, node_object, pod_on

@@ -1,7 +1,5 @@
 """RuntimeMissing, Refused, PluginFailed and QuotaExceeded, as manager, API server and controllers tell them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Kubeconfig files: which parts are used, and how the errors in them read."""
 
-from __future__ import annotations
-
 import base64
 import ssl
 import tempfile

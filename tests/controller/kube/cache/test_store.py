@@ -1,7 +1,5 @@
 """The store and its indexes."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 from collections.abc import Iterable

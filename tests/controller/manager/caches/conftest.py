@@ -1,7 +1,5 @@
 """A server whose time is that of a clock that stands still."""
 
-from __future__ import annotations
-
 import pytest
 from support.caches import Cluster
 from support.virtualtime import VirtualClock

@@ -1,7 +1,5 @@
 """A world without any object."""
 
-from __future__ import annotations
-
 import pytest
 from support.world import World
 

@@ -1,7 +1,5 @@
 """What is planned for odd runtimes and TrainJobs and objects of somebody else, and from which snapshot of a runtime."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

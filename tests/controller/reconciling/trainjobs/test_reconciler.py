@@ -1,7 +1,5 @@
 """The reconciler of TrainJobs: what it makes of what the caches show, do not show yet, or cannot read."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """The status of a TrainJob as a function of what was observed, its deadline, and its time to live."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pods that cannot start: images, claims, containers as they are written, init containers, ranks that do not fit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

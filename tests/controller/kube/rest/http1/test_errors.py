@@ -1,7 +1,5 @@
 """What users read when there is no cluster to talk to, or not the one they think: the whole texts."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import socket

@@ -1,7 +1,5 @@
 """Requests through proxies: tunnels to https servers, whole URLs for http servers, and what goes wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
