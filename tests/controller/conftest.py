@@ -1,7 +1,5 @@
 """What tests of the controller share."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator
@@ -10,6 +8,7 @@ from types import ModuleType
 
 import pytest
 from support.stack import Stack, api_server
+from support.virtualtime import VirtualClock
 
 from trainmaster.controller.certificates import rotator
 from trainmaster.controller.kube.cache import backoff, reflector
@@ -35,6 +34,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the pauses after which a manager tries or looks again, on which nothing else depends."""
     for module, name, seconds in PAUSES:
         monkeypatch.setattr(module, name, seconds)
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """What a process serves: feature gates, its namespace, kinds of jobs, and what to do about kinds that lack."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

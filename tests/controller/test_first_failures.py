@@ -1,7 +1,5 @@
 """First failures of TrainJobs on an API server, also when managers follow each other."""
 
-from __future__ import annotations
-
 import pytest
 from support.failing_pods import show_failure
 from support.installations import create_namespace

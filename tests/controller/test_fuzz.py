@@ -3,8 +3,6 @@
 The suite feeds it some hundreds; `make fuzz` 20,000.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

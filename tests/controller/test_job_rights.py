@@ -1,7 +1,5 @@
 """The rights for jobs of `kubeflow.org/v1`, and the comparison of what is requested in the tests with the roles."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Logs: readable, without what nobody may see, and with what a reconcile is about."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """Missing rights, and what no log line or error may quote."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

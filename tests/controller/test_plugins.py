@@ -1,7 +1,5 @@
 """Plugins in the controller: whatever one does, other TrainJobs, the caches and our own decisions do not notice."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What looks like a credential does not get into a text that others read."""
 
-from __future__ import annotations
-
 import base64
 import timeit
 from time import thread_time

@@ -3,8 +3,6 @@
 The API server enforces RBAC, and OwnerReferencesPermissionEnforcement as OpenShift does.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rules of asyncio that nothing but a look at the sources can check."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from pathlib import Path

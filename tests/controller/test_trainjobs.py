@@ -1,7 +1,5 @@
 """TrainJobs on a running manager: what requests it makes, restarts, and trouble on the way."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

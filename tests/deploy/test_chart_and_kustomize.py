@@ -21,6 +21,7 @@ from support.manifests import (
     overlay,
     template,
 )
+from support.processes import DEFINITIONS
 from support.stack import Stack, api_server
 
 from trainmaster.controller.kube.rest.errors import NotFound
@@ -112,7 +113,6 @@ RELEASE, NAMESPACE, NAME = "kubeflow-trainer", "kubeflow-system", "kubeflow-trai
 CERTIFICATE = "kubeflow-trainer-webhook-cert"
 DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments", namespaced=True)
 SERVICES = Resource("", "v1", "Service", "services", namespaced=True)
-CRDS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
 
 
 async def run(directory: Path, *arguments: str | Path) -> str:
@@ -171,5 +171,5 @@ async def test_an_upgrade_replaces_the_original_and_a_rollback_restores_it(tmp_p
         for resource in (DEPLOYMENTS, SERVICES):
             with pytest.raises(NotFound):
                 await stack.client.get(resource, NAMESPACE, NAME)
-        left = {item["metadata"]["name"] for item in (await stack.client.list(CRDS))["items"]}
+        left = {item["metadata"]["name"] for item in (await stack.client.list(DEFINITIONS))["items"]}
         assert "trainjobs.trainer.kubeflow.org" in left

@@ -14,6 +14,7 @@ import pytest_asyncio
 import yaml
 from support.commands import client_of, trainmaster
 from support.distributions import EXAMPLES, install
+from support.processes import DEFINITIONS
 from support.rights import declare
 from support.training import python, until
 
@@ -29,7 +30,6 @@ pytestmark = pytest.mark.nightly
 
 EXAMPLE = EXAMPLES / "job-kind"
 
-DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", False)
 JOBS = Resource("acme.example", "v1", "RayTrainJob", "raytrainjobs", namespaced=True)
 
 # In place of Ray: the head listens until enough workers have come, each of which stays until it is sent home.

@@ -15,6 +15,7 @@ import pytest_asyncio
 import yaml
 from support.commands import client_of, trainmaster
 from support.distributions import EXAMPLES, install, start_its_tests
+from support.processes import DEFINITIONS
 from support.rights import declare
 from support.training import conditions, ended, found, log_of, pods, python, until
 
@@ -32,7 +33,6 @@ pytestmark = pytest.mark.nightly
 PLUGINS = EXAMPLES / "plugins"
 PACKAGES = {path.parent.name: path.parent for path in sorted(PLUGINS.glob("*/pyproject.toml"))}
 
-DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", False)
 QUEUES = Resource("scheduling.run.ai", "v2", "Queue", "queues", namespaced=False)
 JOBS = Resource("batch", "v1", "Job", "jobs", namespaced=True)
 NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", namespaced=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from support.processes import DEFINITIONS
 from support.stack import Stack
 
-from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,
@@ -72,11 +72,6 @@ def original_root_of(kind: str) -> dict[str, Any]:
     return schema
 
 
-_DEFINITIONS = Resource(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
-
-
 async def install_original_definitions(stack: Stack) -> None:
     """Put them in the place of ours."""
     await install(stack, list(original_definitions().values()))
@@ -112,14 +107,14 @@ async def install_older_definitions(stack: Stack) -> None:
 async def definitions_of(stack: Stack) -> list[JsonObject]:
     """The definitions of TrainJobs and runtimes that a cluster has."""
     names = [definition["metadata"]["name"] for definition in original_definitions().values()]
-    return [await stack.client.get(_DEFINITIONS, None, name) for name in names]
+    return [await stack.client.get(DEFINITIONS, None, name) for name in names]
 
 
 async def install(stack: Stack, definitions: list[JsonObject]) -> None:
     """Install definitions over those that a cluster has."""
     for definition in definitions:
-        present = await stack.client.get(_DEFINITIONS, None, definition["metadata"]["name"])
-        await stack.client.update(_DEFINITIONS, {**present, "spec": definition["spec"]})
+        present = await stack.client.get(DEFINITIONS, None, definition["metadata"]["name"])
+        await stack.client.update(DEFINITIONS, {**present, "spec": definition["spec"]})
 
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,11 +1,9 @@
 """Managers that make their own certificates, on a real API server which calls their webhooks."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -17,10 +15,9 @@ from support import enforcement
 from support.admission import NAMESPACE, SERVICE, job_manifest
 from support.authorities import Authority
 from support.certificate_installation import SECRET, CertificateInstallation
-from support.certificates import go_secret, good_secret, names, quick_keys
+from support.certificates import go_secret, good_secret, names
 from support.series import value_of
-from support.stack import api_server
-from support.training import apply_runtime, runtime, until
+from support.training import until
 
 from trainmaster.controller.certificates.pki import SERVING_VALIDITY, read_certificates
 from trainmaster.controller.certificates.secret import SecretData
@@ -38,19 +35,6 @@ from trainmaster.controller.kube.rest.resources import EVENTS
 from trainmaster.runtime.jsontree import JsonObject
 
 
-@pytest.fixture
-async def installed_with_slow_keys(tmp_path: Path, impatient: None) -> AsyncIterator[CertificateInstallation]:
-    async with api_server(tmp_path) as stack:
-        await apply_runtime(stack.client, runtime())
-        yield CertificateInstallation(stack, tmp_path)
-
-
-@pytest.fixture
-def installed(installed_with_slow_keys: CertificateInstallation) -> Iterator[CertificateInstallation]:
-    with quick_keys():
-        yield installed_with_slow_keys
-
-
 def set_bundles(name: ConfigurationName, bundle: str) -> list[JsonObject]:
     """A patch by which all webhooks of a configuration trust the same."""
     return [
@@ -66,7 +50,6 @@ def places(name: ConfigurationName) -> range:
 @pytest.mark.guarantee("H-11")
 async def test_an_empty_secret_is_filled_and_webhooks_work(installed_with_slow_keys: CertificateInstallation) -> None:
     installed = installed_with_slow_keys
-    await installed.create_webhooks()
     async with installed.manager() as probes:
         await probes.says(
             f"[-]ca-bundle failed: the Secret {NAMESPACE}/{SECRET} does not exist; "
@@ -101,7 +84,6 @@ async def test_an_empty_secret_is_filled_and_webhooks_work(installed_with_slow_k
 async def test_what_a_go_manager_has_left_is_taken_over_as_it_is(installed: CertificateInstallation) -> None:
     theirs = go_secret(now=datetime.now(UTC))
     await installed.create_secret(theirs)
-    await installed.create_webhooks()
     bundle = base64.b64encode(theirs.ca_certificate).decode()
     for name in (DEFAULTER, VALIDATOR):
         await installed.patch_webhooks(name, set_bundles(name, bundle), manager="trainer-controller-manager")
@@ -115,7 +97,6 @@ async def test_what_a_go_manager_has_left_is_taken_over_as_it_is(installed: Cert
 
 @pytest.mark.guarantee("H-11")
 async def test_replicas_that_all_lead_agree(installed: CertificateInstallation) -> None:
-    await installed.create_webhooks()
     await installed.create_secret()
     async with installed.manager("one") as one, installed.manager("other") as other:
         await asyncio.gather(one.ready(), other.ready())
@@ -134,7 +115,6 @@ async def test_a_bundle_that_somebody_changes_is_put_right_and_they_are_named(
     installed: CertificateInstallation,
 ) -> None:
     """Only the entries that call our Service are written."""
-    await installed.create_webhooks()
     elsewhere = {"op": "replace", "path": "/webhooks/1/clientConfig", "value": {"url": "https://example.com/validate"}}
     await installed.patch_webhooks(VALIDATOR, [elsewhere])
     await installed.create_secret(good_secret())
@@ -158,7 +138,6 @@ async def test_a_bundle_that_somebody_changes_is_put_right_and_they_are_named(
 
 
 async def test_the_webhooks_of_another_installation_are_left_alone(installed: CertificateInstallation) -> None:
-    await installed.create_webhooks()
     for name in (DEFAULTER, VALIDATOR):
         await installed.patch_webhooks(
             name,
@@ -183,7 +162,6 @@ async def test_the_webhooks_of_another_installation_are_left_alone(installed: Ce
 
 async def test_the_webhooks_of_jobs_are_trusted_with_the_others(installed: CertificateInstallation) -> None:
     """Also those that are applied while the manager runs; it is ready without them, and not while they trust nobody."""
-    await installed.create_webhooks()
     await installed.create_secret()
     async with installed.manager() as probes:
         await probes.ready()
@@ -206,7 +184,6 @@ async def test_the_webhooks_of_a_training_operator_are_left_to_it_until_ours_are
 ) -> None:
     """It keeps the bundle itself, and nothing is wrong with this manager while it does."""
     theirs = {"name": "training-operator", "namespace": "kubeflow"}
-    await installed.create_webhooks()
     await installed.create_webhooks(jobs=True)
     own = set_bundles(JOB_VALIDATOR, "Z28=")
     for field, value in theirs.items():
@@ -234,7 +211,6 @@ async def test_the_webhooks_of_a_training_operator_are_left_to_it_until_ours_are
 
 
 async def test_without_jobs_their_webhooks_are_not_looked_at(installed: CertificateInstallation) -> None:
-    await installed.create_webhooks()
     await installed.create_webhooks(jobs=True)
     await installed.create_secret(good_secret())
     async with installed.manager(training_operator=TrainingOperator(enabled=False)) as probes:
@@ -244,7 +220,6 @@ async def test_without_jobs_their_webhooks_are_not_looked_at(installed: Certific
 
 
 async def test_a_bundle_that_cert_manager_injects_is_left_to_it(installed: CertificateInstallation) -> None:
-    await installed.create_webhooks()
     annotation = {"metadata": {"annotations": {"cert-manager.io/inject-ca-from": "kubeflow/serving"}}}
     await installed.patch_webhooks(DEFAULTER, annotation)
     await installed.create_secret(good_secret())
@@ -272,7 +247,6 @@ DAMAGES: list[tuple[dict[str, str | None] | None, str]] = [
 async def test_what_somebody_damages_is_made_again_and_webhooks_answer_all_the_time(
     installed: CertificateInstallation,
 ) -> None:
-    await installed.create_webhooks()
     await installed.create_secret(good_secret())
 
     async def repaired() -> bool:
@@ -293,20 +267,15 @@ async def test_what_somebody_damages_is_made_again_and_webhooks_answer_all_the_t
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (
-            lambda: good_secret(datetime.now(UTC) - SERVING_VALIDITY - timedelta(days=1)),
-            "the certificate in tls.crt has ended at ",
-        ),
-        (
-            lambda: good_secret(of=["elsewhere.kubeflow.svc"]),
-            f"the certificate in tls.crt is not for {SERVICE}.{NAMESPACE}.svc",
-        ),
+        (lambda: good_secret(datetime.now(UTC) - SERVING_VALIDITY - timedelta(days=1)),
+         "the certificate in tls.crt has ended at "),
+        (lambda: good_secret(of=["elsewhere.kubeflow.svc"]),
+         f"the certificate in tls.crt is not for {SERVICE}.{NAMESPACE}.svc"),
     ],
-)
+)  # fmt: skip
 async def test_a_certificate_that_nobody_accepts_is_replaced(
     installed: CertificateInstallation, found: Callable[[], SecretData], reason: str
 ) -> None:
-    await installed.create_webhooks()
     await installed.create_secret(found())
     with capture_logs() as logs:
         async with installed.manager() as probes:
@@ -327,7 +296,6 @@ class JumpedClock(SystemClock):
 
 @pytest.mark.parametrize("days", [-4000, 4000])
 async def test_a_clock_that_is_wrong_by_years_breaks_nothing(installed: CertificateInstallation, days: float) -> None:
-    await installed.create_webhooks()
     await installed.create_secret(good_secret())
     async with installed.manager() as probes:
         await probes.ready()
@@ -351,7 +319,6 @@ async def test_a_clock_that_is_wrong_by_years_breaks_nothing(installed: Certific
 async def test_a_directory_that_cannot_be_written_is_told_with_what_to_do(
     installed: CertificateInstallation, tmp_path: Path
 ) -> None:
-    await installed.create_webhooks()
     await installed.create_secret(good_secret())
     (tmp_path / "certs").write_text("a file where a directory has to be")
     with capture_logs() as logs:
@@ -361,8 +328,10 @@ async def test_a_directory_that_cannot_be_written_is_told_with_what_to_do(
             await installed.patch_secret({"metadata": {"labels": {"look": "again"}}})
             await probes.ready()
     [told] = [each["error"] for each in logs if "cannot be put where they look for it" in each["event"]]
-    assert told.startswith(f"cannot write {tmp_path / 'certs'}")
-    assert "mount an emptyDir at webhook.certDir" in told
+    assert told.startswith(f"cannot write {tmp_path / 'certs'}: ")
+    assert told.endswith(
+        "; mount an emptyDir at webhook.certDir, writable for the user of the manager, or set another webhook.certDir"
+    )
 
 
 async def test_a_certificate_that_cert_manager_renews_is_taken_up(
@@ -387,7 +356,6 @@ async def test_a_certificate_that_cert_manager_renews_is_taken_up(
                 (mounted / name).symlink_to(f"..data/{name}")
 
     project(1)
-    await installed.create_webhooks()
     bundle = base64.b64encode(authority.pem).decode()
     for name in (DEFAULTER, VALIDATOR):
         await installed.patch_webhooks(name, set_bundles(name, bundle))
@@ -437,7 +405,6 @@ async def test_a_configuration_that_is_deleted_is_told_and_the_others_are_served
     installed: CertificateInstallation,
 ) -> None:
     """Also one of jobs of `kubeflow.org/v1`, which need not be there from the start."""
-    await installed.create_webhooks()
     await installed.create_webhooks(jobs=True)
     await installed.create_secret(good_secret())
     deleted, client = list[JsonObject](), installed.client

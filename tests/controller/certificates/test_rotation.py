@@ -4,8 +4,6 @@ Whatever happens, each certificate that is served is trusted by what the webhook
 by the authority that trainers were given.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Iterator, Sequence
@@ -137,7 +135,7 @@ def test_a_foreign_authority_is_replaced_and_trusted_while_it_is_served(monkeypa
         unused, _ = new_authority(now=START)
     step = decide(foreign, START, injected=[unused.certificate])
     assert isinstance(step, NewAuthority)
-    assert "foreign" in step.reason
+    assert step.reason == "the authority in ca.crt is foreign: it is not named kubeflow-trainer-ca"
     assert step.keep == foreign.authorities, "and nothing that vouches for nothing"
 
 

@@ -1,7 +1,5 @@
 """What commands talk to."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +8,8 @@ from typing import Any
 import pytest
 from support.commands import Ran
 from support.devcluster.faultycluster import FaultyCluster
-from support.team import Team, quiet_team, team
+from support.team import Team, quiet_team
+from support.team import team as namespace_of
 
 from trainmaster.controller.cli import main
 from trainmaster.devcluster.crds.install import install_definitions
@@ -21,8 +20,10 @@ _numbers = itertools.count(1)
 @pytest.fixture
 async def mine(cluster_home: Path, tmp_path: Path) -> AsyncIterator[Team]:
     """A namespace of its own for each test, of a whole cluster."""
-    async with team(cluster_home / ".trainmaster/kubeconfig", f"of-commands-{next(_numbers)}", tmp_path) as mine:
-        yield mine
+    async with namespace_of(
+        cluster_home / ".trainmaster/kubeconfig", f"of-commands-{next(_numbers)}", tmp_path
+    ) as made:
+        yield made
 
 
 @pytest.fixture
@@ -30,6 +31,12 @@ async def quiet(tmp_path: Path) -> AsyncIterator[tuple[Team, FaultyCluster]]:
     """A namespace of an API server on which nobody works, and that server: jobs stay as the test leaves them."""
     async with quiet_team(tmp_path) as found:
         yield found
+
+
+@pytest.fixture
+def team(quiet: tuple[Team, FaultyCluster]) -> Team:
+    """The namespace alone."""
+    return quiet[0]
 
 
 @pytest.fixture

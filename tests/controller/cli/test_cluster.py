@@ -1,7 +1,5 @@
 """Which cluster a job runs on: what becomes of an embedded one that is interrupted while it starts, and its manager."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """Jobs of `kubeflow.org/v1` in files: `validate` and `render` know them, `run` says that it does not follow them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The manager as a process: what signals, and losing the lease, do to it."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

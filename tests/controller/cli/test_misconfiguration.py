@@ -1,7 +1,5 @@
 """What the commands say when they are pointed at the wrong thing, or at nothing: one line that says what to do."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -46,16 +44,6 @@ async def complaint(tmp_path: Path, *arguments: str) -> str:
     assert done.code in {1, 2}
     (line,) = done.err.splitlines()
     return str(json.loads(line)["error"]) if line.startswith("{") else line.removeprefix("trainmaster: ")
-
-
-async def test_an_option_that_a_plugin_does_not_have_is_named(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(
-        CONFIGURATION + "plugins: {options: {claims: {gpu_device_class: [gpu.example.com]}}}\n"
-    )
-    assert await complaint(tmp_path, "manager", "--config", "config.yaml") == (
-        "plugin 'claims' (trainmaster.plugins.claims:Claims, from trainmaster) has no option 'gpu_device_class'; "
-        "it has: gpu_device_classes; correct plugins.options.claims of the configuration file"
-    )
 
 
 @pytest.mark.parametrize("command", ["manager", "run", "diff"])

@@ -1,7 +1,5 @@
 """`trainmaster crds` and `trainmaster rbac`: what they print is what is deployed, and what the manager needs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -170,10 +168,7 @@ def test_the_table_says_who_needs_what_and_why(capsys: pytest.CaptureFixture[str
     cells = [line.split("   ") for line in lines]
     assert [[cell.strip() for cell in line if cell.strip()] for line in cells if "secrets" in line[0]] == [
         ["secrets", "create", "the cluster", "flux, mpi", "build what a TrainJob consists of"],
-        [
-            *("secrets", "get", "the cluster", "flux, mpi"),
-            "find out who owns or changes an existing object",
-        ],
+        [*("secrets", "get", "the cluster", "flux, mpi"), "find out who owns or changes an existing object"],
         [
             *("secrets kubeflow-trainer-webhook-cert", "get,list,watch,patch", "namespace kubeflow"),
             *("certManagement", "keep the certificates of the webhooks"),

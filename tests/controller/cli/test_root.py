@@ -1,7 +1,5 @@
 """The command line as a whole; whatever strangers have written, a terminal shows it and does not act upon it."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """`trainmaster runtimes`, with the rights that the chart gives to the Job that runs it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +11,13 @@ from support.commands import Finished, eventually, started, trainmaster
 from support.installations import CLUSTER_ROLES, RBAC, bind
 from support.kubeconfigs import kubeconfig_of
 from support.manifests import DEPLOY, NEEDS_HELM, one, template
+from support.processes import DEFINITIONS
 from support.stack import Stack, api_server
 
-from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
 
 pytestmark = [pytest.mark.nightly, *NEEDS_HELM]
 
-CRDS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
 DEFINITION = DEPLOY / "crds/trainer.kubeflow.org_clustertrainingruntimes.yaml"
 TORCH, JAX = (DEPLOY / f"runtimes/{name}-distributed.yaml" for name in ("torch", "jax"))
 
@@ -117,10 +114,10 @@ async def test_a_definition_that_comes_later_is_waited_for(installer: Installer)
     """Helm starts the Job as soon as the definition was accepted, which is before it is served."""
     client = installer.stack.client
     name = yaml.safe_load(DEFINITION.read_text())["metadata"]["name"]
-    await client.delete(CRDS, None, name)
+    await client.delete(DEFINITIONS, None, name)
 
     async def is_gone() -> bool:
-        return not [each for each in (await client.list(CRDS))["items"] if each["metadata"]["name"] == name]
+        return not [each for each in (await client.list(DEFINITIONS))["items"] if each["metadata"]["name"] == name]
 
     await eventually(is_gone)
     assert (await installer.run("uninstall")).code == 0
@@ -128,7 +125,7 @@ async def test_a_definition_that_comes_later_is_waited_for(installer: Installer)
         await eventually(lambda: bool(running.err))
         assert running.err[0].startswith("applying ClusterTrainingRuntime torch-distributed is tried again for ")
         assert "404" in running.err[0]
-        await client.create(CRDS, yaml.safe_load(DEFINITION.read_text()))
+        await client.create(DEFINITIONS, yaml.safe_load(DEFINITION.read_text()))
         finished = await running.finish()
     assert (finished.code, finished.out) == (0, "ClusterTrainingRuntime torch-distributed applied\n")
     assert len(finished.err.splitlines()) == 1, "the same reason is told once"

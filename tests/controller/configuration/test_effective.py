@@ -1,7 +1,5 @@
 """File and flags together: what contradicts itself is refused, and what has no effect is told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from trainmaster.controller.configuration import (
     effective_configuration,
     parse_configuration,
 )
-from trainmaster.controller.feature_gates import FEATURES, known_gates
+from trainmaster.controller.feature_gates import known_gates
 
 HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
 
@@ -32,20 +30,14 @@ def places(metrics: str, health: str) -> dict[str, Any]:
     ("sections", "problem"),
     [
         ({"metrics": {"bindAddress": "10.0.0.1:8081"}}, "health.healthProbeBindAddress: port 8081 is that of"),
-        (
-            places("127.0.0.1:1", "127.0.0.1:1"),
-            "health.healthProbeBindAddress: port 1 is that of metrics.bindAddress; give each server one of its own",
-        ),
-        (
-            {"statusServer": {"port": 9443}, "featureGates": {"TrainJobStatus": True}},
-            "statusServer.port: port 9443 is that of webhook.port",
-        ),
-        (
-            {"featureGates": {"TrainJobStatu": True}},
-            'featureGates.TrainJobStatu: unknown feature gate (did you mean "TrainJobStatus"?)',
-        ),
+        (places("127.0.0.1:1", "127.0.0.1:1"),
+         "health.healthProbeBindAddress: port 1 is that of metrics.bindAddress; give each server one of its own"),
+        ({"statusServer": {"port": 9443}, "featureGates": {"TrainJobStatus": True}},
+         "statusServer.port: port 9443 is that of webhook.port"),
+        ({"featureGates": {"TrainJobStatu": True}},
+         'featureGates.TrainJobStatu: unknown feature gate (did you mean "TrainJobStatus"?)'),
     ],
-)
+)  # fmt: skip
 def test_what_contradicts_itself_is_refused(sections: dict[str, Any], problem: str) -> None:
     (found,) = completed(sections).problems
     assert str(found).startswith(problem)
@@ -66,33 +58,19 @@ def test_servers_that_are_not_in_each_others_way_may_have_one_port() -> None:
     ("sections", "notice"),
     [
         ({"webhook": {"enabled": False, "port": 1}}, "webhook.port: no effect: webhook.enabled is false"),
-        (
-            {"metrics": {"bindAddress": "0", "auth": {"enabled": True}}},
-            'metrics.auth: no effect: metrics.bindAddress is "0", so there is no metrics server',
-        ),
-        (
-            {"metrics": {"auth": {"enabled": True}, "secureServing": False}},
-            (
-                "metrics.auth.enabled: tokens of those who read metrics travel unencrypted; set metrics.secureServing "
-                "to true, unless a service mesh encrypts them"
-            ),
-        ),
-        (
-            {"health": {"healthProbeBindAddress": "0", "readinessEndpointName": "ready"}},
-            'health.readinessEndpointName: no effect: health.healthProbeBindAddress is "0", so there are no probes',
-        ),
-        (
-            {"statusServer": {"port": 1}},
-            "statusServer.port: no effect: the feature gate TrainJobStatus is off, so there is no status server",
-        ),
-        (
-            {"leaderElection": {"leaseDuration": "30s"}},
-            "leaderElection.leaseDuration: no effect: leaderElection.leaderElect is false",
-        ),
-        (
-            {"tls": {"minVersion": "1.3", "cipherSuites": ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]}},
-            "tls.cipherSuites: no effect: they are of TLS 1.2, and tls.minVersion is 1.3",
-        ),
+        ({"metrics": {"bindAddress": "0", "auth": {"enabled": True}}},
+         'metrics.auth: no effect: metrics.bindAddress is "0", so there is no metrics server'),
+        ({"metrics": {"auth": {"enabled": True}, "secureServing": False}},
+         ("metrics.auth.enabled: tokens of those who read metrics travel unencrypted; set metrics.secureServing "
+          "to true, unless a service mesh encrypts them")),
+        ({"health": {"healthProbeBindAddress": "0", "readinessEndpointName": "ready"}},
+         'health.readinessEndpointName: no effect: health.healthProbeBindAddress is "0", so there are no probes'),
+        ({"statusServer": {"port": 1}},
+         "statusServer.port: no effect: the feature gate TrainJobStatus is off, so there is no status server"),
+        ({"leaderElection": {"leaseDuration": "30s"}},
+         "leaderElection.leaseDuration: no effect: leaderElection.leaderElect is false"),
+        ({"tls": {"minVersion": "1.3", "cipherSuites": ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]}},
+         "tls.cipherSuites: no effect: they are of TLS 1.2, and tls.minVersion is 1.3"),
         (
             {
                 "webhook": {"enabled": False},
@@ -105,30 +83,18 @@ def test_servers_that_are_not_in_each_others_way_may_have_one_port() -> None:
             ),
         ),
         ({"tls": {"nextProtos": ["h2", "http/1.1"]}}, "tls.nextProtos: the servers speak http/1.1 and nothing else"),
-        (
-            {"plugins": {"disabled": ["torch"], "options": {"torch": {}}}},
-            "plugins.options.torch: no effect: the plugin is in plugins.disabled",
-        ),
-        (
-            {"tracing": {"samplingRatePerMillion": 10}},
-            "tracing.samplingRatePerMillion: no effect: tracing.endpoint is not set, so there are no traces",
-        ),
-        (
-            {"tracing": {"endpoint": "collector:4318"}},
-            (
-                "tracing.samplingRatePerMillion: it is 0, so no reconcile is traced, only admission requests that "
-                "the API server traces"
-            ),
-        ),
-        (
-            {"tracing": {"endpoint": "http://collector:4317", "samplingRatePerMillion": 10}},
-            (
-                "tracing.endpoint: 4317 is the port of OTLP over gRPC by convention; OTLP over HTTP, which is "
-                "spoken here, has 4318"
-            ),
-        ),
+        ({"plugins": {"disabled": ["torch"], "options": {"torch": {}}}},
+         "plugins.options.torch: no effect: the plugin is in plugins.disabled"),
+        ({"tracing": {"samplingRatePerMillion": 10}},
+         "tracing.samplingRatePerMillion: no effect: tracing.endpoint is not set, so there are no traces"),
+        ({"tracing": {"endpoint": "collector:4318"}},
+         ("tracing.samplingRatePerMillion: it is 0, so no reconcile is traced, only admission requests that "
+          "the API server traces")),
+        ({"tracing": {"endpoint": "http://collector:4317", "samplingRatePerMillion": 10}},
+         ("tracing.endpoint: 4317 is the port of OTLP over gRPC by convention; OTLP over HTTP, which is "
+          "spoken here, has 4318")),
     ],
-)
+)  # fmt: skip
 def test_what_has_no_effect_is_told(sections: dict[str, Any], notice: str) -> None:
     effective = completed(sections)
     assert [str(each) for each in effective.notices] == [notice]
@@ -154,14 +120,6 @@ def test_a_manager_refuses_a_contradiction_and_names_the_file(tmp_path: Path) ->
         f"(there are: {', '.join(known_gates())}); metrics.bindAddress: port 8443 is that of webhook.port; give "
         "each server one of its own"
     )
-
-
-def test_the_flag_decides_on_a_gate() -> None:
-    given = parse_configuration({**HEAD, "featureGates": {"TrainJobStatus": True}})
-    effective = complete(given, feature_gates="TrainJobStatus=false")
-    assert effective.features == dict.fromkeys(FEATURES, False)
-    with pytest.raises(ConfigurationInvalid, match=r"^--feature-gates: unknown feature gate 'Colour'"):
-        complete(Configuration(), feature_gates="Colour=true")
 
 
 @pytest.mark.guarantee("M-9")

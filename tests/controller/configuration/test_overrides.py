@@ -1,7 +1,5 @@
 """Values as Go writes them, what overrides a file, and a file that changes."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any
@@ -72,20 +70,14 @@ def test_mappings_are_merged() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        (
-            Override("webhook.port", 0, "--webhook-server-port=0"),
-            "--webhook-server-port=0: must be greater than or equal to 1, got 0",
-        ),
-        (
-            Override("watchNamespaces", ["A"], "--namespace=A"),
-            "--namespace=A: 'A' is no name of a namespace: a lowercase RFC 1123 label",
-        ),
-        (
-            Override("metrics.bindAddress", "8080", "--metrics-bind-address=8080"),
-            "--metrics-bind-address=8080: address '8080' must be host:port or :port",
-        ),
+        (Override("webhook.port", 0, "--webhook-server-port=0"),
+         "--webhook-server-port=0: must be greater than or equal to 1, got 0"),
+        (Override("watchNamespaces", ["A"], "--namespace=A"),
+         "--namespace=A: 'A' is no name of a namespace: a lowercase RFC 1123 label"),
+        (Override("metrics.bindAddress", "8080", "--metrics-bind-address=8080"),
+         "--metrics-bind-address=8080: address '8080' must be host:port or :port"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_with_a_flag_is_said_of_the_flag(override: Override, message: str) -> None:
     with pytest.raises(ConfigurationInvalid) as refused:
         complete(Configuration(), overrides=[override])
@@ -203,11 +195,6 @@ def mounted(tmp_path: Path) -> Mounted:
 @pytest.fixture
 def applied() -> list[int]:
     return []
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The pages for debugging, the stacks of tasks and threads on them, and profiles on request."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

@@ -1,7 +1,5 @@
 """The stack dump on SIGUSR1, of a process that goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys

@@ -1,7 +1,5 @@
 """What the counts of a JobSet say: that something failed, and that all is ready."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

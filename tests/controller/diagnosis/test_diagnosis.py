@@ -1,7 +1,5 @@
 """What becomes of what the pods of a TrainJob tell of their failures: condition, event, message of the end."""
 
-from __future__ import annotations
-
 import pytest
 from support.failing_pods import (
     BACKING_OFF,
@@ -19,9 +17,7 @@ from support.objects import SUSPENDED, replicated_job
 from support.world import KEY
 
 from trainmaster.controller.diagnosis.diagnosis import FIRST_LOOK, SECOND_READ
-from trainmaster.controller.kube.rest.errors import (
-    ServerError,
-)
+from trainmaster.controller.kube.rest.errors import ServerError
 from trainmaster.controller.reconciling.outcomes import DONE
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -48,9 +44,8 @@ async def test_when_all_ranks_are_ready_again_the_condition_is_gone() -> None:
     assert world.find("TrainJob")["status"]["restarts"] == 2
 
 
-async def test_a_cache_that_lags_behind_the_pods_overcomes_no_failure() -> None:
+async def test_a_cache_that_lags_behind_the_pods_overcomes_no_failure(world: FailingWorld) -> None:
     """Pods are read from the server: a JobSet of before may still become ready in the cache."""
-    world = await FailingWorld.running()
     world.pods_version = "1000000"
     world.show_pods(pod(0), pod(1, terminated(1, at=5, message=NAN)))
     await world.report(active=1)
@@ -61,8 +56,7 @@ async def test_a_cache_that_lags_behind_the_pods_overcomes_no_failure() -> None:
     assert "restarts" not in world.find("TrainJob")["status"]
 
 
-async def test_the_message_of_the_end_has_the_first_failure_after_the_words_of_jobset() -> None:
-    world = await FailingWorld.running()
+async def test_the_message_of_the_end_has_the_first_failure_after_the_words_of_jobset(world: FailingWorld) -> None:
     world.show_pods(pod(0, terminated(143, at=5)), pod(1, terminated(1, at=5, message=NAN)))
     await world.report(FAILED, failed=1)
     assert world.conditions["Failed"]["message"] == f"{FAILED['message']}; {TOLD}"
@@ -71,8 +65,7 @@ async def test_the_message_of_the_end_has_the_first_failure_after_the_words_of_j
     assert (world.events, world.reads) == ([TOLD], 1)
 
 
-async def test_without_a_failure_that_can_be_seen_the_end_is_told_as_jobset_tells_it() -> None:
-    world = await FailingWorld.running()
+async def test_without_a_failure_that_can_be_seen_the_end_is_told_as_jobset_tells_it(world: FailingWorld) -> None:
     world.pods = []
     await world.report(FAILED, failed=1)
     assert world.conditions["Failed"]["message"] == FAILED["message"]
@@ -90,8 +83,7 @@ async def test_what_was_told_stays_when_the_job_fails_and_its_pods_are_gone() ->
     assert world.told == [TOLD]
 
 
-async def test_a_failure_that_is_known_later_but_was_earlier_takes_its_place() -> None:
-    world = await FailingWorld.running()
+async def test_a_failure_that_is_known_later_but_was_earlier_takes_its_place(world: FailingWorld) -> None:
     world.show_pods(failing(0, at=6, message="gloo: Connection closed by peer"), pod(1))
     await world.report(active=1)
     assert "rank 0" in world.told[0]
@@ -118,8 +110,7 @@ async def test_an_initializer_that_fails_is_told_by_its_name() -> None:
     assert line.endswith("403 Forbidden: gated")
 
 
-async def test_a_restart_of_the_whole_jobset_is_another_attempt() -> None:
-    world = await FailingWorld.running()
+async def test_a_restart_of_the_whole_jobset_is_another_attempt(world: FailingWorld) -> None:
     for attempt in range(3):
         world.show_pods(pod(0, attempt=attempt), failing(at=5 + attempt, attempt=attempt, suffix=f"a{attempt}"))
         await world.report(active=1, restarts=attempt)
@@ -141,8 +132,7 @@ async def test_a_restart_whose_counts_were_not_seen_is_looked_at() -> None:
     assert world.reads == 2
 
 
-async def test_a_pod_that_replaces_a_failed_one_is_a_restart() -> None:
-    world = await FailingWorld.running()
+async def test_a_pod_that_replaces_a_failed_one_is_a_restart(world: FailingWorld) -> None:
     first = pod(1, terminated(1, at=5, message=NAN), suffix="first", created=1)
     world.show_pods(pod(0), first)
     await world.report(active=1)
@@ -166,8 +156,7 @@ async def test_pods_of_a_predecessor_of_the_same_name_and_of_others_say_nothing(
     assert (world.reads, world.told, world.events) == (1, [], [])
 
 
-async def test_a_job_that_is_suspended_does_not_fail() -> None:
-    world = await FailingWorld.running()
+async def test_a_job_that_is_suspended_does_not_fail(world: FailingWorld) -> None:
     trainjob = world.find("TrainJob")
     world.store({**trainjob, "spec": {**trainjob["spec"], "suspend": True}})
     await world.reconcile()
@@ -187,8 +176,7 @@ async def test_a_jobset_that_was_made_anew_is_judged_anew() -> None:
     assert "later" in world.told[0]
 
 
-async def test_nothing_is_kept_of_a_job_that_is_fine_or_gone() -> None:
-    world = await FailingWorld.running()
+async def test_nothing_is_kept_of_a_job_that_is_fine_or_gone(world: FailingWorld) -> None:
     diagnosis = world.diagnosis
     assert (diagnosis._jobs, diagnosis._counts) == ({}, {})
     world.show_pods(pod(0), failing())
@@ -199,8 +187,7 @@ async def test_nothing_is_kept_of_a_job_that_is_fine_or_gone() -> None:
     assert (diagnosis._jobs, diagnosis._counts) == ({}, {})
 
 
-async def test_conditions_of_others_and_their_order_stay() -> None:
-    world = await FailingWorld.running()
+async def test_conditions_of_others_and_their_order_stay(world: FailingWorld) -> None:
     world.show_pods(pod(0), failing())
     trainjob = world.find("TrainJob")
     mine = {**SUSPENDED, "type": "Mine", "status": "False"}
@@ -267,8 +254,7 @@ async def test_what_was_overcome_before_another_process_took_over_is_not_told_ag
     assert len(world.events) == 3
 
 
-async def test_attempts_before_the_last_restart_of_the_jobset_are_over_for_another_process() -> None:
-    world = await FailingWorld.running()
+async def test_attempts_before_the_last_restart_of_the_jobset_are_over_for_another_process(world: FailingWorld) -> None:
     await world.report(active=1, ready=1, restarts=1)
     await world.clock.advance(20)
     world.restart()
@@ -277,8 +263,7 @@ async def test_attempts_before_the_last_restart_of_the_jobset_are_over_for_anoth
     assert [line.partition(" (")[0] for line in world.told] == ["attempt 1: rank 1"]
 
 
-async def test_a_healthy_job_costs_no_request_after_another_process_took_over() -> None:
-    world = await FailingWorld.running()
+async def test_a_healthy_job_costs_no_request_after_another_process_took_over(world: FailingWorld) -> None:
     world.restart()
     assert await world.reconcile() == DONE
     assert world.reads == 0

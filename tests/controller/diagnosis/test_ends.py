@@ -1,19 +1,9 @@
 """The end of a TrainJob and its cause: found in time, late, twice, not at all, or by another process."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
-from support.failing_pods import (
-    FAILED,
-    NAN,
-    TOLD,
-    FailingWorld,
-    failing,
-    pod,
-    terminated,
-)
+from support.failing_pods import FAILED, NAN, TOLD, FailingWorld, failing, pod, terminated
 from support.objects import runtime_object, trainjob_object
 from support.world import KEY
 
@@ -215,8 +205,7 @@ async def test_what_is_found_of_a_job_that_is_gone_is_dropped(is_made_again: boo
     assert not is_made_again or world.conditions == {}
 
 
-async def test_pods_that_cannot_be_read_are_not_asked_for_again_and_again() -> None:
-    world = await FailingWorld.running()
+async def test_pods_that_cannot_be_read_are_not_asked_for_again_and_again(world: FailingWorld) -> None:
     world.unreadable_pods = ServerError(status=500)
     await world.report(active=1, ready=1, restarts=1)
     for _ in range(60):
@@ -264,8 +253,7 @@ async def test_an_error_of_the_server_delays_the_cause_and_does_not_lose_it(erro
         assert world.diagnosis._jobs == {}
 
 
-async def test_a_cause_that_cannot_be_read_for_minutes_is_told_to_be_unknown() -> None:
-    world = await FailingWorld.running()
+async def test_a_cause_that_cannot_be_read_for_minutes_is_told_to_be_unknown(world: FailingWorld) -> None:
     world.unreadable_pods = ServerError(status=503, reason="ServiceUnavailable", message="etcd has no leader")
     await world.report(FAILED, failed=1)
     for _ in range(int(READING / INTERVAL) + 1):
@@ -280,8 +268,7 @@ async def test_a_cause_that_cannot_be_read_for_minutes_is_told_to_be_unknown() -
     assert world.diagnosis._jobs == {}
 
 
-async def test_who_may_not_read_pods_asks_once() -> None:
-    world = await FailingWorld.running()
+async def test_who_may_not_read_pods_asks_once(world: FailingWorld) -> None:
     world.unreadable_pods = Forbidden(status=403)
     await world.report(FAILED, failed=1)
     for _ in range(int(READING / INTERVAL) + 1):

@@ -1,7 +1,5 @@
 """Which failures of a TrainJob are told, in which words, and what is told of them as a condition."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,12 +9,7 @@ from hypothesis import strategies as st
 from support.failing_pods import FAILURE, SECOND
 
 from trainmaster.controller.container_failures import ContainerFailure
-from trainmaster.controller.diagnosis.first_failures import (
-    ATTEMPTS,
-    FirstFailures,
-    describe,
-    read_condition,
-)
+from trainmaster.controller.diagnosis.first_failures import ATTEMPTS, FirstFailures, describe, read_condition
 
 NAN = replace(FAILURE, message="Traceback (most recent call last):\nValueError: my loss is NaN\n")
 LOST = replace(
@@ -37,33 +30,21 @@ def noted(first_failures: FirstFailures, *failures: ContainerFailure) -> list[st
     ("failure", "text"),
     [
         (replace(NAN, exit_code=139), f"rank 1 {WHERE} exit code 139 (crashed: SIGSEGV, a bad memory access in native"),
-        (
-            replace(NAN, exit_code=137, reason="OOMKilled", message=""),
-            f"rank 1 {WHERE} exit code 137 (OOMKilled: it needed more memory than its limit)",
-        ),
-        (
-            replace(NAN, exit_code=137, reason="ContainerStatusUnknown", message="The process was lost: the cluster"),
-            f"rank 1 {WHERE} exit code 137 (ContainerStatusUnknown: nobody saw how it ended): The process was lost:",
-        ),
-        (
-            replace(NAN, exit_code=128, reason="StartError", message="exec: 'trian.py': not found"),
-            f"rank 1 {WHERE} exit code 128 (StartError: the container could not be started): exec: 'trian.py': not",
-        ),
-        (
-            replace(NAN, message=""),
-            f"rank 1 {WHERE} exit code 1; with terminationMessagePolicy: FallbackToLogsOnError its last lines would",
-        ),
+        (replace(NAN, exit_code=137, reason="OOMKilled", message=""),
+         f"rank 1 {WHERE} exit code 137 (OOMKilled: it needed more memory than its limit)"),
+        (replace(NAN, exit_code=137, reason="ContainerStatusUnknown", message="The process was lost: the cluster"),
+         f"rank 1 {WHERE} exit code 137 (ContainerStatusUnknown: nobody saw how it ended): The process was lost:"),
+        (replace(NAN, exit_code=128, reason="StartError", message="exec: 'trian.py': not found"),
+         f"rank 1 {WHERE} exit code 128 (StartError: the container could not be started): exec: 'trian.py': not"),
+        (replace(NAN, message=""),
+         f"rank 1 {WHERE} exit code 1; with terminationMessagePolicy: FallbackToLogsOnError its last lines would"),
         (replace(NAN, message="", tells_log=True), f"rank 1 {WHERE} exit code 1"),
-        (
-            replace(LOST, rank=1, ranks=NAN.ranks, pod=NAN.pod),
-            f"rank 1 {WHERE} exit code 1 (it lost another rank): gloo: Connection closed",
-        ),
+        (replace(LOST, rank=1, ranks=NAN.ranks, pod=NAN.pod),
+         f"rank 1 {WHERE} exit code 1 (it lost another rank): gloo: Connection closed"),
         (replace(NAN, ranks=None), f"node 1 {WHERE} exit code 1: ValueError"),
         (replace(NAN, ranks=range(2, 4)), f"node 1, ranks 2-3 {WHERE} exit code 1: ValueError"),
-        (
-            replace(NAN, ranks=range(2, 4), message="[rank3]: ValueError: x"),
-            f"rank 3 on node 1 {WHERE} exit code 1: ValueError",
-        ),
+        (replace(NAN, ranks=range(2, 4), message="[rank3]: ValueError: x"),
+         f"rank 3 on node 1 {WHERE} exit code 1: ValueError"),
         (replace(NAN, rank=None, replicated_job="launcher"), f"launcher {WHERE} exit code 1: ValueError"),
         (replace(NAN, rank=None, replicated_job=""), f"node {WHERE} exit code 1: ValueError"),
         (replace(NAN, at=""), "rank 1 (pod demo-node-0-1-abcde, container node) failed with exit code 1"),
@@ -85,7 +66,7 @@ def noted(first_failures: FirstFailures, *failures: ContainerFailure) -> list[st
         "no time",
         "odd reason",
     ],
-)
+)  # fmt: skip
 def test_it_is_said_what_failed_where_when_how_and_why(failure: ContainerFailure, text: str) -> None:
     assert describe(failure).startswith(text)
 

@@ -1,7 +1,5 @@
 """When the pods of a TrainJob are read for failures, how many of them, and what if they cannot be read."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -9,13 +7,7 @@ import pytest
 import structlog
 from support.failing_pods import COMPLETED, FAILED, TOLD, FailingWorld, failing, pod
 
-from trainmaster.controller.diagnosis.diagnosis import (
-    BURST,
-    FIRST_LOOK,
-    HELD,
-    INTERVAL,
-    LONGEST_INTERVAL,
-)
+from trainmaster.controller.diagnosis.diagnosis import BURST, FIRST_LOOK, HELD, INTERVAL, LONGEST_INTERVAL
 from trainmaster.controller.diagnosis.reading import MOST_PODS, PAGE, TIME_LIMIT
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, ServerError
 from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter
@@ -23,8 +15,7 @@ from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject
 
 
-async def test_a_healthy_life_costs_no_request_for_pods() -> None:
-    world = await FailingWorld.running()
+async def test_a_healthy_life_costs_no_request_for_pods(world: FailingWorld) -> None:
     await world.report(active=1, ready=1)
     await world.report(active=0, ready=1)
     await world.report(COMPLETED, succeeded=1)
@@ -33,8 +24,7 @@ async def test_a_healthy_life_costs_no_request_for_pods() -> None:
     assert world.conditions.keys() == {"Complete"}
 
 
-async def test_a_crash_loop_is_not_a_loop_of_requests() -> None:
-    world = await FailingWorld.running()
+async def test_a_crash_loop_is_not_a_loop_of_requests(world: FailingWorld) -> None:
     for second in range(120):
         world.show_pods(pod(0), failing(run=second, at=second % 60))
         await world.report(active=1)
@@ -44,8 +34,7 @@ async def test_a_crash_loop_is_not_a_loop_of_requests() -> None:
     assert len(world.told) <= 5
 
 
-async def test_when_the_job_has_failed_its_pods_are_read_however_often_they_were_before() -> None:
-    world = await FailingWorld.running()
+async def test_when_the_job_has_failed_its_pods_are_read_however_often_they_were_before(world: FailingWorld) -> None:
     world.pods = []
     for _ in range(2 * BURST):
         await world.report(active=1)
@@ -101,8 +90,7 @@ async def test_looks_at_pods_of_many_trainjobs_are_spread() -> None:
         ServerError(status=500, reason="InternalError", message="no"),
     ],
 )
-async def test_who_cannot_read_pods_goes_on(refusal: KubeError) -> None:
-    world = await FailingWorld.running()
+async def test_who_cannot_read_pods_goes_on(world: FailingWorld, refusal: KubeError) -> None:
     world.unreadable_pods = refusal
     await world.report(active=1)
     assert (world.reads, world.conditions) == (1, {})
@@ -112,8 +100,7 @@ async def test_who_cannot_read_pods_goes_on(refusal: KubeError) -> None:
     assert world.conditions["Failed"]["message"] == FAILED["message"]
 
 
-async def test_a_right_that_is_missing_is_logged_by_whoever_tells_of_rights_alone() -> None:
-    world = await FailingWorld.running()
+async def test_a_right_that_is_missing_is_logged_by_whoever_tells_of_rights_alone(world: FailingWorld) -> None:
     refusal = Forbidden(status=403, reason="Forbidden", message="pods is forbidden")
     refusal.told = True
     world.unreadable_pods = refusal
@@ -122,8 +109,7 @@ async def test_a_right_that_is_missing_is_logged_by_whoever_tells_of_rights_alon
     assert [entry["log_level"] for entry in logs if "could not be read" in entry["event"]] == ["debug"]
 
 
-async def test_a_server_that_does_not_answer_holds_nobody_up() -> None:
-    world = await FailingWorld.running()
+async def test_a_server_that_does_not_answer_holds_nobody_up(world: FailingWorld) -> None:
     never = asyncio.Event()
     refused = world.list
 
@@ -140,8 +126,7 @@ async def test_a_server_that_does_not_answer_holds_nobody_up() -> None:
     assert world.conditions["Failed"]["message"] == FAILED["message"]
 
 
-async def test_two_hundred_pods_that_fail_at_once_are_one_event() -> None:
-    world = await FailingWorld.running()
+async def test_two_hundred_pods_that_fail_at_once_are_one_event(world: FailingWorld) -> None:
     lost = [failing(rank, at=6, message="Connection reset by peer") for rank in range(200)]
     lost[137] = failing(137, at=6, message="ValueError: my loss is NaN")
     world.show_pods(*lost)
@@ -151,8 +136,7 @@ async def test_two_hundred_pods_that_fail_at_once_are_one_event() -> None:
     assert "rank 137 " in world.told[0]
 
 
-async def test_of_many_pods_only_so_many_are_read() -> None:
-    world = await FailingWorld.running()
+async def test_of_many_pods_only_so_many_are_read(world: FailingWorld) -> None:
     world.show_pods(*(failing(rank) for rank in range(MOST_PODS + 500)))
     await world.report(active=1)
     assert world.reads == MOST_PODS / PAGE

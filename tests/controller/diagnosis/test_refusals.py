@@ -1,7 +1,5 @@
 """JobSets whose Jobs are refused: when the events are asked for, what is made of them, and when that is over."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

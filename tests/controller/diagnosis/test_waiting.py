@@ -1,7 +1,5 @@
 """The condition Waiting: why the pods of a TrainJob do not start, when that is told, and what it costs."""
 
-from __future__ import annotations
-
 import pytest
 from support.failing_pods import COMPLETED, FAILED, FailingWorld, failing, pod
 from support.job_views import condition

@@ -1,7 +1,5 @@
 """`explain`: what is a cause of a state and what is over, Unknown, odd objects, and the order of findings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from itertools import permutations

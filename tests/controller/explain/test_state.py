@@ -1,7 +1,5 @@
 """The state of a job in one word, its timeline, and the cause that its conditions tell of."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

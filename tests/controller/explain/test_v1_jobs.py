@@ -1,7 +1,5 @@
 """Jobs of kubeflow.org/v1: each cause that they can have is found as it is for TrainJobs, in words of their own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One state, one word, and one count of restarts, wherever they are shown: kubectl get, list, top, explain, the web."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The databases that the history is tested with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The history of a manager against the embedded API server: what is recorded, and who gets to see it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta

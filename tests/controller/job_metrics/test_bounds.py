@@ -1,7 +1,5 @@
 """How many series there are at most, the causes of failures, and the gauge of jobs by state."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,12 +19,7 @@ from trainmaster.controller.diagnosis.first_failures import FirstFailures
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.job_fields import QUEUE_LABEL
 from trainmaster.controller.job_metrics.jobs_by_state import STATES, JobStates
-from trainmaster.controller.job_metrics.trainjob_facts import (
-    EXIT_CLASSES,
-    Failure,
-    exit_class,
-    failure_of,
-)
+from trainmaster.controller.job_metrics.trainjob_facts import EXIT_CLASSES, Failure, exit_class, failure_of
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.metrics.registry import REGISTRY
 from trainmaster.metrics.trainjobs import MOST_ACCELERATORS, MOST_RUNTIMES, OTHER
@@ -96,13 +89,10 @@ def holding(*conditions: JsonObject) -> dict[str, JsonObject]:
         (replace(FAILURE, message="Evicted: The node was low on resource: memory."), Cause.EVICTED, ""),
         (replace(FAILURE, message="PreemptionByScheduler: made room"), Cause.PREEMPTED, ""),
         (replace(FAILURE, message="DeletionByTaintManager: the node is gone"), Cause.NODE_LOST, ""),
-        (
-            replace(FAILURE, container="dataset-initializer", rank=None, is_initial=True),
-            Cause.INIT_CONTAINER_FAILED,
-            "error",
-        ),
+        (replace(FAILURE, container="dataset-initializer", rank=None, is_initial=True), Cause.INIT_CONTAINER_FAILED,
+         "error"),
     ],
-)
+)  # fmt: skip
 def test_the_condition_of_a_container_that_failed_tells_the_cause(
     failure: ContainerFailure, cause: Cause, kind: str
 ) -> None:

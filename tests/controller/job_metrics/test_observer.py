@@ -1,7 +1,5 @@
 """What an observer of TrainJobs counts, and when: in every order in which caches may show things."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import count
 from typing import Any

@@ -1,7 +1,5 @@
 """An API server that says exactly what a test tells it to, byte by byte."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections import deque

@@ -1,7 +1,5 @@
 """Kinds that the cluster does not serve or that come and go, and when caches of named namespaces are filled."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +12,7 @@ from structlog.testing import capture_logs
 from support.informers import Script, bookmark, event
 from support.jobworld import KINDS
 from support.objects import trainjob_object
+from support.processes import DEFINITIONS
 from support.series import value_of
 from support.stack import QUIET, Stack, api_server
 from support.training import apply_runtime, conditions, found, runtime, trainjob, until
@@ -41,9 +40,6 @@ from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
 
-DEFINITIONS = Resource(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
 POD_GROUPS = "podgroups.scheduling.x-k8s.io"
 
 
@@ -58,24 +54,14 @@ async def stack(tmp_path: Path, impatient: None) -> AsyncIterator[Stack]:
 
 
 QUEUE = Resource("acme.io", "v1", "Queue", "queues", namespaced=True)
-QUEUE_DEFINITION = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "queues.acme.io"},
-    "spec": {
-        "group": "acme.io",
-        "scope": "Namespaced",
-        "names": {"kind": "Queue", "plural": "queues", "singular": "queue", "listKind": "QueueList"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
+ANYTHING = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+SERVED = {
+    "group": "acme.io",
+    "scope": "Namespaced",
+    "names": {"kind": "Queue", "plural": "queues"},
+    "versions": [{"name": "v1", "served": True, "storage": True, "schema": ANYTHING}],
 }
+QUEUE_DEFINITION = {"kind": "CustomResourceDefinition", "metadata": {"name": "queues.acme.io"}, "spec": SERVED}
 
 
 class Queued:
@@ -228,11 +214,6 @@ class Cluster:
         for where, script in list(self.collections.items()):
             if where not in but:
                 await script.send(bookmark(1, end=True))
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The probes of a manager: what each of their checks means, asked as a kubelet asks."""
 
-from __future__ import annotations
-
 import datetime as dt
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path

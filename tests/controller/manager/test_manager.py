@@ -1,7 +1,5 @@
 """The manager: how it starts, how it stops, and what ends it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import secrets
@@ -43,12 +41,9 @@ ELECTION = QUIET.model_copy(update={"leader_election": LeaderElection(leader_ele
 
 def served() -> Configuration:
     """A configuration with election, and with servers on free ports."""
-    return ELECTION.model_copy(
-        update={
-            "metrics": Metrics(bind_address=f"127.0.0.1:{free_port()}", secure_serving=False),
-            "health": Health(health_probe_bind_address=f"127.0.0.1:{free_port()}"),
-        }
-    )
+    metrics = Metrics(bind_address=f"127.0.0.1:{free_port()}", secure_serving=False)
+    health = Health(health_probe_bind_address=f"127.0.0.1:{free_port()}")
+    return ELECTION.model_copy(update={"metrics": metrics, "health": health})
 
 
 async def said(logged: Sequence[MutableMapping[str, Any]], event: str) -> None:
@@ -161,9 +156,8 @@ async def test_a_follower_is_ready_serves_every_metric_and_fills_its_queues_unti
         await said(logged, "waiting for the lease")
     for _ in range(3):
         job = await stack.client.get(TRAINJOBS, "default", "one")
-        await stack.client.update(
-            TRAINJOBS, job | {"metadata": job["metadata"] | {"labels": {"x": secrets.token_hex(4)}}}
-        )
+        job["metadata"]["labels"] = {"x": secrets.token_hex(4)}
+        await stack.client.update(TRAINJOBS, job)
     probes = f"http://{configuration.health.health_probe_bind_address}"
     for probe in ("healthz", "readyz"):
         async with aiohttp.request("GET", f"{probes}/{probe}") as answer:

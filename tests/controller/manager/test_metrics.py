@@ -1,7 +1,5 @@
 """Metrics of a manager, of TrainJobs as it serves them, and its controllers with their numbers of workers."""
 
-from __future__ import annotations
-
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,12 +124,8 @@ async def test_of_other_namespaces_nothing_is_counted_and_a_new_manager_counts_n
             await stack.client.create(TRAINJOBS, training("runs", namespace))
         await stack.client.create(TRAINJOBS, training("waits", SERVED))
         port = free_port()
-        configuration = QUIET.model_copy(
-            update={
-                "watch_namespaces": [SERVED],
-                "metrics": Metrics(bind_address=f"127.0.0.1:{port}", secure_serving=False),
-            }
-        )
+        metrics = Metrics(bind_address=f"127.0.0.1:{port}", secure_serving=False)
+        configuration = QUIET.model_copy(update={"watch_namespaces": [SERVED], "metrics": metrics})
         async with manager(stack.access, configuration=configuration):
             await until(lambda: found(stack.client, JOBSETS, "runs", namespace=SERVED))
             await show_counts(stack.client, SERVED, "runs", active=1, ready=1)

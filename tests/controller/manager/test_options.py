@@ -1,7 +1,5 @@
 """Every option of the configuration file takes effect or is refused: what proves each is named here."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket
@@ -197,11 +195,8 @@ async def test_each_server_has_the_suites_and_speaks_http_1_1(stack: Stack, tmp_
 @proves("health.healthProbeBindAddress", "health.readinessEndpointName", "health.livenessEndpointName")
 async def test_probes_are_where_they_should_be(stack: Stack) -> None:
     port = free_port()
-    health = {
-        "healthProbeBindAddress": f"127.0.0.1:{port}",
-        "readinessEndpointName": "/ready",
-        "livenessEndpointName": "alive",
-    }
+    names = {"readinessEndpointName": "/ready", "livenessEndpointName": "alive"}
+    health = {"healthProbeBindAddress": f"127.0.0.1:{port}", **names}
     async with manager(stack.access, configuration=configured(health=health)):
         assert [(await get(port, path))[0] for path in ("ready", "alive", "readyz")] == [200, 200, 404]
 

@@ -1,7 +1,5 @@
 """An API server that is away, for a short time and by real connections; `tests/sim/test_outage.py` has the long one."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

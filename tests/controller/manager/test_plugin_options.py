@@ -1,7 +1,5 @@
 """Options of plugins that change while the manager runs."""
 
-from __future__ import annotations
-
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any

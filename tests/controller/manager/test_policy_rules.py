@@ -99,11 +99,8 @@ def test_mpijobs_over_ssh_take_no_right_to_roles_nor_to_exec() -> None:
         (
             {"volcano", "coscheduling"},
             {
-                ("scheduling.volcano.sh", "podgroups"),
-                ("scheduling.k8s.io", "priorityclasses"),
-                ("scheduling.x-k8s.io", "podgroups"),
-                ("", "limitranges"),
-                ("node.k8s.io", "runtimeclasses"),
+                *(("scheduling.volcano.sh", "podgroups"), ("scheduling.k8s.io", "priorityclasses")),
+                *(("scheduling.x-k8s.io", "podgroups"), ("", "limitranges"), ("node.k8s.io", "runtimeclasses")),
             },
         ),
         ({"claims"}, {("resource.k8s.io", "resourceclaims"), ("resource.k8s.io", "resourceclaimtemplates")}),
@@ -199,10 +196,8 @@ def rule(resource: Resource, *verbs: str, **fields: Any) -> PolicyRule:
 
 
 def granted(role: dict[str, Any]) -> list[tuple[str, list[str], list[str], list[str]]]:
-    return [
-        (each["apiGroups"][0], each["resources"], each.get("resourceNames", []), each["verbs"])
-        for each in role["rules"]
-    ]
+    rules = role["rules"]
+    return [(each["apiGroups"][0], each["resources"], each.get("resourceNames", []), each["verbs"]) for each in rules]
 
 
 def test_what_concerns_one_namespace_is_granted_there_and_bound_to_the_account_whose_name_it_has() -> None:

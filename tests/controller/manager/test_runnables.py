@@ -1,7 +1,5 @@
 """The controllers under election: waiting for caches, finishing what they are at, and when they are cancelled."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import cast

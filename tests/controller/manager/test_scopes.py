@@ -1,7 +1,5 @@
 """Scopes: how little of a kind is read, and how objects of several scopes are read together."""
 
-from __future__ import annotations
-
 import orjson
 import pytest
 from structlog.testing import capture_logs

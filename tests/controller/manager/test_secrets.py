@@ -4,8 +4,6 @@ What it is given as secrets is looked for in all that it tells: standard output 
 events, conditions, metrics, probes, and every page below `/debug/`.
 """
 
-from __future__ import annotations
-
 import base64
 import signal
 import ssl

@@ -1,7 +1,5 @@
 """The jobs of `kubeflow.org/v1` in the manager: off while nobody has their definitions, and found when they come."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator

@@ -3,12 +3,11 @@
 The embedded API server does not have that API, so definitions play its part.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from support.processes import DEFINITIONS
 from support.stack import Stack, api_server, manager
 from support.training import apply_runtime, conditions, found, runtime, trainjob, until
 
@@ -20,9 +19,6 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.scheduling import object_name
 
 GROUP, VERSION = "scheduling.k8s.io", "v1alpha2"
-DEFINITIONS = Resource(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
 POD_GROUPS = Resource(GROUP, VERSION, "PodGroup", "podgroups", namespaced=True)
 WORKLOADS = Resource(GROUP, VERSION, "Workload", "workloads", namespaced=True)
 

@@ -1,7 +1,5 @@
 """Whatever a plugin does wrong for one TrainJob, its owner is told in a sentence, and other TrainJobs go on."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -73,28 +71,19 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("build", lambda: None, "plugin acme failed in build: TypeError: 'NoneType' object is not iterable"),
     ("status", dict, "plugin acme failed in status: TypeError: it must return a StatusReport, not {}"),
     ("pre_build", lambda: (_ for _ in ()), "plugin acme failed in pre_build: TypeError: it must change what it is "),
-    (
-        "build",
-        lambda: [Desired({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}})],
-        "plugin acme failed in build: ValueError: it built something without apiVersion, kind and metadata.name",
-    ),
+    ("build", lambda: [Desired({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}})],
+     "plugin acme failed in build: ValueError: it built something without apiVersion, kind and metadata.name"),
     ("build", named("a/b"), "ValueError: the name of a ConfigMap, 'a/b', may not contain '/'"),
     ("build", named(".."), "ValueError: the name of a ConfigMap, '..', may not be '..'"),
-    (
-        "build",
-        named("settings", namespace="kube-system"),
-        "ValueError: ConfigMap settings is in namespace 'kube-system', not in that of the TrainJob",
-    ),
-    (
-        "build",
-        lambda: [Desired({"apiVersion": "acme.io/v1", "kind": "Queue", "metadata": {"name": "q"}})],
-        "plugin acme builds Queue 'q' (acme.io/v1), without declaring that kind in its watch_extension",
-    ),
+    ("build", named("settings", namespace="kube-system"),
+     "ValueError: ConfigMap settings is in namespace 'kube-system', not in that of the TrainJob"),
+    ("build", lambda: [Desired({"apiVersion": "acme.io/v1", "kind": "Queue", "metadata": {"name": "q"}})],
+     "plugin acme builds Queue 'q' (acme.io/v1), without declaring that kind in its watch_extension"),
     ("build", spin, "plugin acme took longer than 0.2 s in build"),
     ("build", sleep, "plugin acme took longer than 0.2 s in build"),
     ("status", spin, "plugin acme took longer than 0.2 s in status"),
     ("status", sleep, "plugin acme took longer than 0.2 s in status"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("hook", "fault", "message"), WRONG)

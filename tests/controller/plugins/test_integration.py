@@ -1,7 +1,5 @@
 """A manager on an API server, with a plugin that blocks for some TrainJobs."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The manager as a process, with a plugin that does not load and one whose options change."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The generic controller loop."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """Recognising that an object is already as it should be."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -67,32 +65,20 @@ DIFFERENCES: dict[str, tuple[Drift, str, Callable[[JsonObject, JsonObject], obje
     "an item not wanted any more": (Drift.CERTAIN, "desired", lambda pod, owned: pod["tolerations"].pop()),
     "a value not wanted any more": (Drift.CERTAIN, "desired", lambda pod, owned: pod["containers"][0]["args"].pop()),
     "a field not wanted any more": (Drift.CERTAIN, "live", lambda pod, owned: owned.update({"f:hostname": {}})),
-    "an object not wanted any more": (
-        Drift.CERTAIN,
-        "live",
-        lambda pod, owned: owned["f:containers"].update({'k:{"name":"gone"}': {".": {}, "f:name": {}}}),
-    ),
+    "an object not wanted any more": (Drift.CERTAIN, "live", lambda pod,
+        owned: owned["f:containers"].update({'k:{"name":"gone"}': {".": {}, "f:name": {}}})),
     "no items": (Drift.CERTAIN, "live", lambda pod, owned: pod.update(containers=[])),
-    "an item of others in an atomic list": (
-        Drift.CERTAIN,
-        "live",
-        lambda pod, owned: pod["tolerations"].append({"key": "theirs"}),
-    ),
+    "an item of others in an atomic list": (Drift.CERTAIN, "live", lambda pod,
+        owned: pod["tolerations"].append({"key": "theirs"})),
     "ownership taken": (Drift.CERTAIN, "live", lambda pod, owned: owned.pop("f:tolerations")),
-    "a field of an item, or a default": (
-        Drift.POSSIBLE,
-        "desired",
-        lambda pod, owned: pod["tolerations"][0].pop("effect"),
-    ),
-    "something in an empty map": (
-        Drift.POSSIBLE,
-        "live",
-        lambda pod, owned: pod["volumes"][0]["emptyDir"].update(medium="Memory"),
-    ),
+    "a field of an item, or a default": (Drift.POSSIBLE, "desired", lambda pod,
+        owned: pod["tolerations"][0].pop("effect")),
+    "something in an empty map": (Drift.POSSIBLE, "live", lambda pod,
+        owned: pod["volumes"][0]["emptyDir"].update(medium="Memory")),
     "a second mount by others": (Drift.NONE, "live", theirs),
     "an item of others": (Drift.NONE, "live", lambda pod, owned: pod["containers"].insert(0, {"name": "injected"})),
     "defaults": (Drift.NONE, "live", default),
-}
+}  # fmt: skip
 """What is found, whether it is the object or what we desire that is changed, and how."""
 
 

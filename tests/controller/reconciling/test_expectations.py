@@ -1,7 +1,5 @@
 """Own writes that the caches have to show first, and which events do not have a key reconciled."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What is a job's own, and who owns which fields of an object, as far as the managedFields can be read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -10,12 +8,7 @@ from hypothesis import strategies as st
 from support.jobworld import JobWorld, pytorchjob, replicas
 
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.reconciling.drift import (
-    OWNED_FIELDS,
-    owned_fields,
-    owned_fields_of,
-    strip_managed_fields,
-)
+from trainmaster.controller.reconciling.drift import OWNED_FIELDS, owned_fields, owned_fields_of, strip_managed_fields
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value, owner_values
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.jsontree import JsonObject

@@ -1,7 +1,5 @@
 """Runtimes that still carry the finalizer of earlier versions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, cast
 

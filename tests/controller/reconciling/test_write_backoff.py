@@ -1,7 +1,5 @@
 """How often we write: what somebody keeps undoing, and a status."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
@@ -201,11 +199,6 @@ async def test_others_do_not_wait_for_a_contested_object_that_is_there() -> None
         await world.clock.advance(61)
     assert world.conditions["Failed"]["reason"] == "DeadlineExceeded"
     assert world.deleted == [("demo", world.applied[-1]["metadata"].get("uid"))]
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 def test_what_is_over_is_forgotten(clock: VirtualClock) -> None:

@@ -1,7 +1,5 @@
 """How a manager resizes an elastic TrainJob, in virtual time: in place, else by another JobSet; also if it crashes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What the time of a TrainJob was spent on: every second once, and lost is what no checkpoint held."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -67,59 +65,30 @@ CASES: dict[str, tuple[Facts, dict[str, int], str]] = {
     "runs": (facts(50, UP), {QUEUED: 10, STARTING: 20}, PRODUCTIVE),
     "stands still": (facts(90, replace(UP, stalled=70)), {QUEUED: 10, STARTING: 20, PRODUCTIVE: 40}, STALLED),
     "is suspended": (facts(90, UP, suspended=80), {QUEUED: 10, STARTING: 20, PRODUCTIVE: 50}, QUEUED),
-    "fails without a checkpoint": (
-        facts(105, FAILED, AttemptTimes()),
-        {QUEUED: 10, STARTING: 20, LOST: 70},
-        RESTARTING,
-    ),
-    "fails after a checkpoint": (
-        facts(105, FAILED, AttemptTimes(), checkpoint=75, progress=99),
-        {QUEUED: 10, STARTING: 20, PRODUCTIVE: 45, LOST: 25},
-        RESTARTING,
-    ),
-    "fails after a report": (
-        facts(105, FAILED, AttemptTimes(), progress=99),
-        {QUEUED: 10, STARTING: 20, PRODUCTIVE: 69, LOST: 1},
-        RESTARTING,
-    ),
-    "fails after the checkpoint of an attempt before": (
-        facts(105, FAILED, AttemptTimes(), checkpoint=8),
-        {QUEUED: 10, STARTING: 20, LOST: 70},
-        RESTARTING,
-    ),
-    "asks to be started again": (
-        facts(105, replace(FAILED, loses=False), AttemptTimes()),
-        {QUEUED: 10, STARTING: 20, PRODUCTIVE: 70},
-        RESTARTING,
-    ),
-    "is restarted since it stands still": (
-        facts(105, replace(FAILED, stalled=70), AttemptTimes(), checkpoint=60),
-        {QUEUED: 10, STARTING: 20, PRODUCTIVE: 30, LOST: 10, STALLED: 30},
-        RESTARTING,
-    ),
-    "fails before all pods ran": (
-        facts(105, ran((10, 20), (12, None), ended=100), AttemptTimes()),
-        {QUEUED: 10, STARTING: 90},
-        RESTARTING,
-    ),
-    "runs again": (
-        facts(150, FAILED, ran((103, 120), (104, 125))),
-        {QUEUED: 10, STARTING: 20, LOST: 70, RESTARTING: 25},
-        PRODUCTIVE,
-    ),
+    "fails without a checkpoint": (facts(105, FAILED, AttemptTimes()), {QUEUED: 10, STARTING: 20, LOST: 70},
+        RESTARTING),
+    "fails after a checkpoint": (facts(105, FAILED, AttemptTimes(), checkpoint=75, progress=99),
+        {QUEUED: 10, STARTING: 20, PRODUCTIVE: 45, LOST: 25}, RESTARTING),
+    "fails after a report": (facts(105, FAILED, AttemptTimes(), progress=99),
+        {QUEUED: 10, STARTING: 20, PRODUCTIVE: 69, LOST: 1}, RESTARTING),
+    "fails after the checkpoint of an attempt before": (facts(105, FAILED, AttemptTimes(), checkpoint=8),
+        {QUEUED: 10, STARTING: 20, LOST: 70}, RESTARTING),
+    "asks to be started again": (facts(105, replace(FAILED, loses=False), AttemptTimes()),
+        {QUEUED: 10, STARTING: 20, PRODUCTIVE: 70}, RESTARTING),
+    "is restarted since it stands still": (facts(105, replace(FAILED, stalled=70), AttemptTimes(), checkpoint=60),
+        {QUEUED: 10, STARTING: 20, PRODUCTIVE: 30, LOST: 10, STALLED: 30}, RESTARTING),
+    "fails before all pods ran": (facts(105, ran((10, 20), (12, None), ended=100), AttemptTimes()),
+        {QUEUED: 10, STARTING: 90}, RESTARTING),
+    "runs again": (facts(150, FAILED, ran((103, 120), (104, 125))),
+        {QUEUED: 10, STARTING: 20, LOST: 70, RESTARTING: 25}, PRODUCTIVE),
     "fails twice while nobody looks": (
         facts(200, FAILED, ran((103, 120), (104, 125), ended=180), AttemptTimes(), checkpoint=170),
-        {QUEUED: 10, STARTING: 20, PRODUCTIVE: 70 + 45, LOST: 10, RESTARTING: 25},
-        RESTARTING,
-    ),
+        {QUEUED: 10, STARTING: 20, PRODUCTIVE: 70 + 45, LOST: 10, RESTARTING: 25}, RESTARTING),
     "is complete": (facts(200, UP, ended=190), {QUEUED: 10, STARTING: 20, PRODUCTIVE: 160}, ""),
-    "has failed": (
-        facts(200, UP, ended=190, has_failed=True, checkpoint=180),
-        {QUEUED: 10, STARTING: 20, PRODUCTIVE: 150, LOST: 10},
-        "",
-    ),
+    "has failed": (facts(200, UP, ended=190, has_failed=True, checkpoint=180),
+        {QUEUED: 10, STARTING: 20, PRODUCTIVE: 150, LOST: 10}, ""),
     "is complete before anybody looks": (facts(200, ended=190), {QUEUED: 190}, ""),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -253,11 +222,8 @@ KEPT = {"resilience": {"goodput": {"queuedSeconds": 40, "phase": PRODUCTIVE, "si
         ({}, {}, {QUEUED: 200}),
         ({}, {"jobset": JOBSET}, {QUEUED: 200}),
         ({}, {"pods": PAIR}, {QUEUED: 10, STARTING: 20, PRODUCTIVE: 170}),
-        (
-            {},
-            {"pods": [*PAIR, *AGAIN], "jobset": JOBSET},
-            {QUEUED: 10, STARTING: 20, LOST: 80, RESTARTING: 20, PRODUCTIVE: 70},
-        ),
+        ({}, {"pods": [*PAIR, *AGAIN], "jobset": JOBSET},
+         {QUEUED: 10, STARTING: 20, LOST: 80, RESTARTING: 20, PRODUCTIVE: 70}),
         ({}, {"pods": AGAIN, "jobset": JOBSET}, {QUEUED: 5, LOST: 105, RESTARTING: 20, PRODUCTIVE: 70}),
         (COMPLETE, {"pods": PAIR}, {QUEUED: 10, STARTING: 20, PRODUCTIVE: 160}),
         (COMPLETE, {}, {PRODUCTIVE: 190}),
@@ -268,7 +234,7 @@ KEPT = {"resilience": {"goodput": {"queuedSeconds": 40, "phase": PRODUCTIVE, "si
         ({**KEPT, **COMPLETE}, {"pods": PAIR}, {QUEUED: 40, PRODUCTIVE: 150}),
         ({**KEPT, "conditions": "none", "trainerStatus": 3}, {}, {QUEUED: 40, PRODUCTIVE: 160}),
     ],
-)
+)  # fmt: skip
 def test_of_a_job_without_a_policy_it_is_what_conditions_and_pods_tell(
     status: JsonObject, known: dict[str, Any], expected: dict[str, int]
 ) -> None:

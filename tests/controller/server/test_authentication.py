@@ -1,7 +1,5 @@
 """The throttle of token reviews: places are taken in one step, and come back unless their holder was refused."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Who may read metrics: what the API server says of tokens and users, and for how long."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from contextlib import AbstractAsyncContextManager

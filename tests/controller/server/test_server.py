@@ -1,7 +1,5 @@
 """The one HTTP(S) server: addresses, probes, the metrics endpoint, and certificates that are replaced."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A status server without TLS before a real API server, and trainers that talk to it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest
@@ -19,6 +17,12 @@ async def trainers(stack: Stack) -> Trainers:
     trainers = Trainers(stack.client)
     await trainers.prepare()
     return trainers
+
+
+@pytest.fixture
+async def token(trainers: Trainers) -> str:
+    """Of a pod of the TrainJob `train`, which it makes."""
+    return await trainers.token("train", pod=await trainers.create("train"))
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Reports of trainers: who may report, what is written, and what they are told, on a real API server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
@@ -25,9 +23,8 @@ from trainmaster.runtime.jsontree import JsonObject
 
 
 async def test_a_report_is_written_under_its_own_field_manager_and_replaces_the_one_before(
-    http: StatusClient, trainers: Trainers
+    http: StatusClient, trainers: Trainers, token: str
 ) -> None:
-    token = await trainers.token("train", pod=await trainers.create("train"))
     answer = await http.post("train", token)
     assert (answer.code, answer.body) == (200, REPORT)
     assert await trainers.reported("train") == REPORT["trainerStatus"]
@@ -42,10 +39,9 @@ async def test_a_report_is_written_under_its_own_field_manager_and_replaces_the_
 
 
 async def test_a_report_waits_for_nobody_who_writes_the_same_status_and_takes_nothing_from_them(
-    http: StatusClient, trainers: Trainers
+    http: StatusClient, trainers: Trainers, token: str
 ) -> None:
     """Each of them makes the resource version that the cache knows an old one."""
-    token = await trainers.token("train", pod=await trainers.create("train"))
     counts = {"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}
     for number in range(3):
         patch = {"status": {"jobsStatus": [{**counts, "ready": number}]}}
@@ -55,8 +51,7 @@ async def test_a_report_waits_for_nobody_who_writes_the_same_status_and_takes_no
     assert (status["trainerStatus"], status["jobsStatus"]) == (REPORT["trainerStatus"], [{**counts, "ready": 2}])
 
 
-async def test_without_a_status_nothing_is_written(http: StatusClient, trainers: Trainers) -> None:
-    token = await trainers.token("train", pod=await trainers.create("train"))
+async def test_without_a_status_nothing_is_written(http: StatusClient, trainers: Trainers, token: str) -> None:
     for report in ({}, {"trainerStatus": None}, b"null", {"other": 1}):
         answer = await http.post("train", token, report)
         assert (answer.code, answer.body) == (200, {})
@@ -64,9 +59,8 @@ async def test_without_a_status_nothing_is_written(http: StatusClient, trainers:
 
 
 async def test_what_nobody_understands_is_ignored_and_half_a_surrogate_pair_replaced(
-    http: StatusClient, trainers: Trainers
+    http: StatusClient, trainers: Trainers, token: str
 ) -> None:
-    token = await trainers.token("train", pod=await trainers.create("train"))
     status = {"progressPercentage": 1, "lastUpdatedTime": "2026-01-31T13:00:00.5+01:00", "eta": "soon", "metrics": []}
     answer = await http.post("train", token, b" \n" + orjson.dumps({"trainerStatus": status, "x": 1}) + b" and more")
     understood = {"trainerStatus": {"progressPercentage": 1, "lastUpdatedTime": "2026-01-31T12:00:00Z"}}
@@ -77,12 +71,11 @@ async def test_what_nobody_understands_is_ignored_and_half_a_surrogate_pair_repl
 
 
 async def test_a_checkpoint_and_the_world_are_reported_where_the_definition_has_them(
-    stack: Stack, http: StatusClient, trainers: Trainers
+    stack: Stack, http: StatusClient, trainers: Trainers, token: str
 ) -> None:
     """The original's has not, and an apply with a field that is not declared fails as a whole."""
     original = REPORT["trainerStatus"]
     extended = original | {"lastCheckpointTime": "2026-01-31T11:59:00Z", "worldSize": 8}
-    token = await trainers.token("train", pod=await trainers.create("train"))
     ours = await definitions_of(stack)
     for definitions, seconds, expected in (
         (ours, 0, extended),
@@ -123,9 +116,8 @@ BEYOND_LIMITS: list[tuple[JsonObject, str]] = [
 
 
 async def test_what_is_no_report_is_an_invalid_payload_and_limits_are_told_in_the_words_of_the_api_server(
-    http: StatusClient, trainers: Trainers
+    http: StatusClient, token: str
 ) -> None:
-    token = await trainers.token("train", pod=await trainers.create("train"))
     refusal = {"status": "Failure", "message": "Invalid payload", "reason": "Invalid", "code": 422, "metadata": {}}
     for report in NO_REPORTS:
         answer = await http.post("train", token, report)
@@ -158,9 +150,10 @@ async def test_only_pods_of_the_trainjob_may_report(http: StatusClient, trainers
 
 
 @pytest.mark.defect("S2")
-async def test_a_report_does_not_land_on_a_successor_of_the_name(http: StatusClient, trainers: Trainers) -> None:
+async def test_a_report_does_not_land_on_a_successor_of_the_name(
+    http: StatusClient, trainers: Trainers, token: str
+) -> None:
     """The cache, and with it the authorization, may lag behind a delete and a create."""
-    token = await trainers.token("train", pod=await trainers.create("train"))
     assert (await http.post("train", token)).code == 200
     await trainers.client.delete(TRAINJOBS, NAMESPACE, "train")
     gone = await http.post("train", token)
@@ -176,8 +169,7 @@ async def test_a_report_does_not_land_on_a_successor_of_the_name(http: StatusCli
     assert live["metadata"]["resourceVersion"] == successor["metadata"]["resourceVersion"]
 
 
-async def test_a_finished_trainjob_takes_no_reports(http: StatusClient, trainers: Trainers) -> None:
-    token = await trainers.token("train", pod=await trainers.create("train"))
+async def test_a_finished_trainjob_takes_no_reports(http: StatusClient, trainers: Trainers, token: str) -> None:
     await trainers.finish("train")
     answer = await http.post("train", token)
     assert (answer.code, answer.message) == (403, "Forbidden: the TrainJob has finished")
@@ -217,9 +209,10 @@ async def test_nobody_learns_which_trainjobs_there_are(http: StatusClient, train
 
 
 @pytest.mark.defect("S4")
-async def test_the_api_server_is_asked_and_nobody_else(stack: Stack, http: StatusClient, trainers: Trainers) -> None:
+async def test_the_api_server_is_asked_and_nobody_else(
+    stack: Stack, http: StatusClient, trainers: Trainers, token: str
+) -> None:
     """One request for a report, and four more for a token and a pod that are new; no issuer is discovered."""
-    token = await trainers.token("train", pod=await trainers.create("train"))
     assert stack.cluster is not None
     add = stack.cluster.faults.add
     seen = {resource: add(Delay(0), resource=resource) for resource in ("tokenreviews", "pods", "jobs", "jobsets")}
@@ -237,8 +230,9 @@ async def test_the_api_server_is_asked_and_nobody_else(stack: Stack, http: Statu
     assert reviews() == before + 2, "they are remembered for a while"
 
 
-async def test_who_reports_too_often_is_told_when_to_come_again(http: StatusClient, trainers: Trainers) -> None:
-    token = await trainers.token("train", pod=await trainers.create("train"))
+async def test_who_reports_too_often_is_told_when_to_come_again(
+    http: StatusClient, trainers: Trainers, token: str
+) -> None:
     other = await trainers.token("other", pod=await trainers.create("other"))
     codes = [(await http.post("train", token, {})).code for _ in range(REPORTS_BURST)]
     assert codes == [200] * REPORTS_BURST
@@ -264,9 +258,8 @@ async def test_there_is_one_method_and_one_path(http: StatusClient) -> None:
 
 
 async def test_a_large_body_is_refused_by_its_announcement_and_is_invalid_in_chunks(
-    http: StatusClient, trainers: Trainers
+    http: StatusClient, token: str
 ) -> None:
-    token = await trainers.token("train", pod=await trainers.create("train"))
     padding = b" " * (LARGEST_BODY - len(orjson.dumps(REPORT)))
     assert (await http.post("train", token, orjson.dumps(REPORT) + padding)).code == 200
     answer = await http.post("train", token, orjson.dumps(REPORT) + padding + b" ")
@@ -285,9 +278,8 @@ async def test_a_large_body_is_refused_by_its_announcement_and_is_invalid_in_chu
 
 
 async def test_an_api_server_that_fails_is_an_internal_error_without_details(
-    stack: Stack, http: StatusClient, trainers: Trainers
+    stack: Stack, http: StatusClient, token: str
 ) -> None:
-    token = await trainers.token("train", pod=await trainers.create("train"))
     assert stack.cluster is not None
     expected = {**FORBIDDEN, "message": "Internal error", "reason": "InternalError", "code": 500}
     for verb, resource, said in (
@@ -305,8 +297,7 @@ async def test_an_api_server_that_fails_is_an_internal_error_without_details(
         assert "you may not" in line["error"]
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(http: StatusClient, trainers: Trainers) -> None:
-    token = await trainers.token("train", pod=await trainers.create("train"))
+async def test_a_body_that_does_not_come_is_not_waited_for(http: StatusClient, token: str) -> None:
     assert (await http.post("train", token)).code == 200, "from now on nobody has to be asked"
     asked = asyncio.Event()
 
@@ -348,8 +339,7 @@ async def test_what_nobody_foresaw_is_an_answer_and_a_line_in_the_log(
     assert [log["event"] for log in logs if log["log_level"] == "error"] == ["a report could not be answered"]
 
 
-async def test_no_token_is_in_the_log(http: StatusClient, trainers: Trainers) -> None:
-    token = await trainers.token("train", pod=await trainers.create("train"))
+async def test_no_token_is_in_the_log(http: StatusClient, token: str) -> None:
     with capture_logs() as logs:
         await http.post("train", token)
         await http.post("train", token, b"{")

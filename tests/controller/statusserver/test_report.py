@@ -123,11 +123,7 @@ async def test_nothing_is_sent_outside_of_a_cluster_nor_by_other_ranks(
 
 @pytest.mark.parametrize("trouble", ["refused", "gone", "silent", "no token", "odd values"])
 async def test_trouble_costs_one_warning(
-    recorder: Recorder,
-    enter: Enter,
-    trouble: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    recorder: Recorder, enter: Enter, trouble: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     enter(f"http://127.0.0.1:{free_port()}" if trouble == "gone" else recorder.url)
     percent: Any = "half" if trouble == "odd values" else 1

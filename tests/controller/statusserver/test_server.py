@@ -1,7 +1,5 @@
 """The status server: who may report, by the review of tokens, and how it is served."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import logging

@@ -1,7 +1,5 @@
 """Without traces nothing of OpenTelemetry is there; with them a manager without it runs all the same."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

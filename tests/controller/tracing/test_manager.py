@@ -1,7 +1,5 @@
 """Traces of a whole manager, as a collector gets them."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping

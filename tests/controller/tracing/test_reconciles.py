@@ -1,7 +1,5 @@
 """Traces of reconciles and requests, which are recorded, and the queue of ended spans."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The web page in a real browser: logging in, reading, what is brought up to date, and that nothing hostile runs."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

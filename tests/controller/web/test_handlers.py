@@ -1,7 +1,5 @@
 """The web page of a manager against the embedded API server: who gets to see what, and how they log in."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator
 from functools import partial

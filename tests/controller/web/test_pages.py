@@ -1,7 +1,5 @@
 """Pages as HTML: whatever jobs are called and say, it stays text."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Policies called `custom`, as whoever writes a runtime meets them: through an API server, with kubectl."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """TrainJobs whose runtime the caches do not hold: the API server is asked before anybody is refused."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """The webhooks of jobs of `kubeflow.org/v1`, called by an API server: every rule with its text, kind by kind."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -139,39 +137,25 @@ def _container_of(obj: JsonObject, kind: str) -> JsonObject:
 
 
 RULES: dict[str, tuple[Callable[[JsonObject, str], object], str]] = {
-    "name": (
-        lambda obj, kind: obj["metadata"].update(name="1bad"),
-        f'metadata.name: Invalid value: "1bad": should match: {DNS_1035}',
-    ),
+    "name": (lambda obj, kind: obj["metadata"].update(name="1bad"),
+        f'metadata.name: Invalid value: "1bad": should match: {DNS_1035}'),
     "no spec": (lambda obj, kind: obj.pop("spec"), "{specs}: Required value: must be required"),
-    "no containers": (
-        lambda obj, kind: _replica_of(obj, kind)["template"]["spec"].update(containers=[]),
-        "[{containers}: Required value: must be specified, {containers}: Required value: {lacks}]",
-    ),
-    "no image": (
-        lambda obj, kind: _container_of(obj, kind).pop("image"),
-        "{containers}[0].image: Required value: must be required",
-    ),
-    "wrong container": (
-        lambda obj, kind: _container_of(obj, kind).update(name="main"),
-        "{containers}: Required value: {lacks}",
-    ),
-    "manager": (
-        lambda obj, kind: obj["spec"].update(runPolicy={"managedBy": "a/b"}),
-        f'spec.runPolicy.managedBy: Unsupported value: "a/b": supported values: {MANAGERS}',
-    ),
+    "no containers": (lambda obj, kind: _replica_of(obj, kind)["template"]["spec"].update(containers=[]),
+        "[{containers}: Required value: must be specified, {containers}: Required value: {lacks}]"),
+    "no image": (lambda obj, kind: _container_of(obj, kind).pop("image"),
+        "{containers}[0].image: Required value: must be required"),
+    "wrong container": (lambda obj, kind: _container_of(obj, kind).update(name="main"),
+        "{containers}: Required value: {lacks}"),
+    "manager": (lambda obj, kind: obj["spec"].update(runPolicy={"managedBy": "a/b"}),
+        f'spec.runPolicy.managedBy: Unsupported value: "a/b": supported values: {MANAGERS}'),
     "unknown type": (
         lambda obj, kind: obj["spec"][KINDS[kind].replica_specs_field].update(Tracker=replica(KINDS[kind], 1)),
         '{specs}[Tracker]: Unsupported value: "Tracker": supported values: {types}',
     ),
-    "restart policy": (
-        lambda obj, kind: _replica_of(obj, kind).update(restartPolicy="garbage"),
-        (
-            '{specs}[{first}].restartPolicy: Unsupported value: "garbage": supported values: "Always", "OnFailure", '
-            '"Never", "ExitCode"'
-        ),
-    ),
-}
+    "restart policy": (lambda obj, kind: _replica_of(obj, kind).update(restartPolicy="garbage"),
+        ('{specs}[{first}].restartPolicy: Unsupported value: "garbage": supported values: "Always", "OnFailure", '
+         '"Never", "ExitCode"')),
+}  # fmt: skip
 """What is wrong, and the text by the table of the original's webhooks."""
 
 
@@ -206,48 +190,22 @@ async def test_what_can_never_work_is_refused(kind: str, requests: Requests) -> 
 
 
 ELASTIC = {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 2}}
-OF_ONE_KIND: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
-    "master": ("PyTorchJob", {"Master": 2}, {}, "spec.pytorchReplicaSpecs[Master].replicas: Forbidden: must be 1"),
-    "no worker": (
-        "PyTorchJob",
-        {"Worker": 0},
-        {},
-        "spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1",
-    ),
-    "elastic master": (
-        "PyTorchJob",
-        {"Master": 1},
-        ELASTIC,
-        "spec.pytorchReplicaSpecs[Worker]: Required value: must be configured if elastic policy is used",
-    ),
-    "two numbers of processes": (
-        "PyTorchJob",
-        {"Worker": 1},
-        {"elasticPolicy": {**ELASTIC["elasticPolicy"], "nProcPerNode": 1}, "nprocPerNode": "1"},
-        "spec.elasticPolicy.nProcPerNode: Forbidden: must not be used with spec.nprocPerNode",
-    ),
-    "XGBoost without a master": (
-        "XGBoostJob",
-        {"Worker": 1},
-        {},
-        "spec.xgbReplicaSpecs[Master]: Required value: must be present",
-    ),
-    "two masters of XGBoost": (
-        "XGBoostJob",
-        {"Master": 2},
-        {},
-        "spec.xgbReplicaSpecs[Master].replicas: Forbidden: must be 1",
-    ),
-    "chief and master": (
-        "TFJob",
-        {"Chief": 1, "Master": 1},
-        {},
-        "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role",
-    ),
-}
+TWICE = {"elasticPolicy": {**ELASTIC["elasticPolicy"], "nProcPerNode": 1}, "nprocPerNode": "1"}
+OF_ONE_KIND: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("PyTorchJob", {"Master": 2}, {}, "spec.pytorchReplicaSpecs[Master].replicas: Forbidden: must be 1"),
+    ("PyTorchJob", {"Worker": 0}, {}, "spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1"),
+    ("PyTorchJob", {"Master": 1}, ELASTIC,
+     "spec.pytorchReplicaSpecs[Worker]: Required value: must be configured if elastic policy is used"),
+    ("PyTorchJob", {"Worker": 1}, TWICE,
+     "spec.elasticPolicy.nProcPerNode: Forbidden: must not be used with spec.nprocPerNode"),
+    ("XGBoostJob", {"Worker": 1}, {}, "spec.xgbReplicaSpecs[Master]: Required value: must be present"),
+    ("XGBoostJob", {"Master": 2}, {}, "spec.xgbReplicaSpecs[Master].replicas: Forbidden: must be 1"),
+    ("TFJob", {"Chief": 1, "Master": 1}, {},
+     "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "replicas", "spec", "message"), OF_ONE_KIND.values(), ids=OF_ONE_KIND)
+@pytest.mark.parametrize(("kind", "replicas", "spec", "message"), OF_ONE_KIND)
 async def test_what_can_never_work_of_one_kind_is_refused(
     kind: str, replicas: dict[str, Any], spec: dict[str, Any], message: str, requests: Requests
 ) -> None:
@@ -270,25 +228,14 @@ async def test_what_defaulting_completes_is_admitted(kind: str, requests: Reques
 
 
 WARNED: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
-    "cleanPodPolicy": (
-        "JAXJob",
-        {"Worker": 1},
-        {"runPolicy": {"cleanPodPolicy": "garbage"}},
-        'spec.runPolicy.cleanPodPolicy: "garbage" is none of All, Running, None, and is taken for All',
-    ),
-    "type of a TFJob": (
-        "TFJob",
-        {"Worker": 1, "Wroker": 1},
-        {},
-        "spec.tfReplicaSpecs[Wroker]: its pods run, and have no part in how the job fares; known are: Chief, ",
-    ),
-    "deprecated": (
-        "PyTorchJob",
-        {"Worker": 1},
+    "cleanPodPolicy": ("JAXJob", {"Worker": 1}, {"runPolicy": {"cleanPodPolicy": "garbage"}},
+        'spec.runPolicy.cleanPodPolicy: "garbage" is none of All, Running, None, and is taken for All'),
+    "type of a TFJob": ("TFJob", {"Worker": 1, "Wroker": 1}, {},
+        "spec.tfReplicaSpecs[Wroker]: its pods run, and have no part in how the job fares; known are: Chief, "),
+    "deprecated": ("PyTorchJob", {"Worker": 1},
         {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 2, "nProcPerNode": 1}},
-        "spec.elasticPolicy.nProcPerNode: is deprecated, use spec.nprocPerNode instead",
-    ),
-}
+        "spec.elasticPolicy.nProcPerNode: is deprecated, use spec.nprocPerNode instead"),
+}  # fmt: skip
 
 
 @pytest.mark.defect("V1-B17")

@@ -1,7 +1,5 @@
 """The webhook server: limits, failures, its life."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gzip

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.explained import says
 from support.job_faces import explanation
+from support.processes import DEFINITIONS
 from support.stack import Stack, api_server, manager
 from support.training import apply_runtime, runtime, trainjob, until
 from support.vandal import faulty, raise_key_error
@@ -20,7 +21,6 @@ from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 
-CRDS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
 WEBHOOKS = Resource(
     "admissionregistration.k8s.io",
     "v1",
@@ -92,10 +92,10 @@ async def test_a_webhook_refuses_what_the_job_is_made_of(stack: Stack, home: Pat
 
 async def test_the_schema_refuses_what_the_job_is_made_of(stack: Stack, home: Path) -> None:
     """The definition of JobSets is one that knows less: of somebody else, or of an older release."""
-    definition = await stack.client.get(CRDS, None, "jobsets.jobset.x-k8s.io")
+    definition = await stack.client.get(DEFINITIONS, None, "jobsets.jobset.x-k8s.io")
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["properties"]["spec"]["properties"]["replicatedJobs"]["maxItems"] = 0
-    await stack.client.update(CRDS, definition)
+    await stack.client.update(DEFINITIONS, definition)
     await stack.client.create(TRAINJOBS, trainjob("waits"))
     async with manager(stack.access):
         await first(home, "waits", "Refused", "spec.replicatedJobs")

@@ -1,7 +1,5 @@
 """`trainmaster config check` and `config show`: errors and warnings with their places; what is in effect, and why."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
@@ -111,12 +109,8 @@ def test_the_manifest_of_the_config_map_will_do(before: str, column: int, capsys
 
 
 def test_a_quoted_text_in_a_config_map_has_the_place_of_its_key(capsys: pytest.CaptureFixture[str]) -> None:
-    config_map = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "a"},
-        "data": {"any.yaml": f"{HEAD}\n\n\ntls: 5\n"},
-    }
+    head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+    config_map = {**head, "data": {"any.yaml": f"{HEAD}\n\n\ntls: 5\n"}}
     assert check(json.dumps(config_map, indent=1)) == 1
     assert capsys.readouterr().out == "config.yaml:8:3: error: tls: must be a mapping of options, got 5\n"
 
@@ -130,26 +124,17 @@ NAMED_A = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
         ("a: [\n", ":2:1: error: did not find expected node content"),
         ("a: 1\n---\nb: 1\n", ":2:1: error: expected a single document in the stream but found another document"),
         ("a: 1\na: 2\n", ':2:1: error: key "a" is already set'),
-        (
-            NAMED_A + "data: {b: c, d: e}\n",
-            ": error: ConfigMap a has no key controller_manager_config.yaml; it has: b, d",
-        ),
-        (
-            NAMED_A,
-            ": error: ConfigMap a has no key controller_manager_config.yaml; it has: none",
-        ),
-        (
-            NAMED_A + "data: {controller_manager_config.yaml: {webhook: {}}}\n",
-            ": error: ConfigMap a: the value of controller_manager_config.yaml must be a text: put | after the key",
-        ),
-        (
-            NAMED_A + "data: {b: c}\n---\n" + NAMED_A.replace("a}", "b}"),
-            ": error: there are several ConfigMaps that may be meant: a, b; give one of them",
-        ),
+        (NAMED_A + "data: {b: c, d: e}\n",
+         ": error: ConfigMap a has no key controller_manager_config.yaml; it has: b, d"),
+        (NAMED_A, ": error: ConfigMap a has no key controller_manager_config.yaml; it has: none"),
+        (NAMED_A + "data: {controller_manager_config.yaml: {webhook: {}}}\n",
+         ": error: ConfigMap a: the value of controller_manager_config.yaml must be a text: put | after the key"),
+        (NAMED_A + "data: {b: c}\n---\n" + NAMED_A.replace("a}", "b}"),
+         ": error: there are several ConfigMaps that may be meant: a, b; give one of them"),
         ("", f": error: the file must hold a mapping with {NAMED}"),
         (b"\xff\xfe", ": error: failed to read config file: config.yaml: it is no UTF-8: " + NO_UTF8),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_configuration_is_said(text: str | bytes, error: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(text) == 1
     assert capsys.readouterr().out == f"config.yaml{error}\n"
@@ -202,20 +187,10 @@ plugins:
 
 def test_programs_get_problems_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(HEAD + "webhook: {port: 0}\n", "-o", "json") == 1
-    assert json.loads(capsys.readouterr().out) == {
-        "valid": False,
-        "read": "config.yaml",
-        "problems": [
-            {
-                "severity": "error",
-                "file": "config.yaml",
-                "line": 3,
-                "column": 11,
-                "path": "webhook.port",
-                "message": "must be greater than or equal to 1, got 0",
-            }
-        ],
-    }
+    place = {"file": "config.yaml", "line": 3, "column": 11, "path": "webhook.port"}
+    problem = {"severity": "error", **place, "message": "must be greater than or equal to 1, got 0"}
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"valid": False, "read": "config.yaml", "problems": [problem]}
 
 
 def shown(capsys: pytest.CaptureFixture[str], *options: str, text: str | None = None) -> str:
@@ -339,12 +314,8 @@ def test_several_files_are_checked_together_each_with_its_own_lines(given: tuple
 def test_a_config_map_of_several_files_is_checked_as_a_manager_reads_it(ran: Ran) -> None:
     write_two()
     data = {name: Path("conf", name).read_text() for name in ("b.yaml", "a.yaml")}
-    config_map = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "held"},
-        "data": {**data, "notes": "none"},
-    }
+    head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held"}}
+    config_map = {**head, "data": {**data, "notes": "none"}}
     Path("map.yaml").write_text(yaml.safe_dump(config_map, default_style="|"))
     lines = Path("map.yaml").read_text().splitlines()
     misspelled, wrong = (lines.index(f"    {text}") + 1 for text in ("  prot: 2", "  port: 0"))

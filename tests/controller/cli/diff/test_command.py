@@ -1,7 +1,5 @@
 """`trainmaster diff`: what applying files would change, against an API server with a manager on it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`trainmaster diff` of jobs of `kubeflow.org/v1`: what a manager that reads the files then would write and delete."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any

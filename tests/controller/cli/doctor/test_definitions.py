@@ -1,7 +1,5 @@
 """The definitions in the cluster, and what the manager would write for the TrainJobs that are there."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any

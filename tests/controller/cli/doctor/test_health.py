@@ -1,7 +1,5 @@
 """The second question of `trainmaster doctor`: is the installation that is there healthy?"""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import dataclasses
@@ -136,22 +134,16 @@ async def test_a_healthy_installation_is_told_as_such(stack: Stack) -> None:
 
 async def test_webhook_configurations_that_are_gone_or_trust_another_certificate_fail(stack: Stack) -> None:
     await stack.client.delete(VALIDATING, None, VALIDATOR)
-    assert await told(stack) == {
-        "registration": [
-            (f"fail: there is no ValidatingWebhookConfiguration {VALIDATOR}: TrainJobs are admitted unchecked; {AGAIN}")
-        ]
-    }
+    gone = f"fail: there is no ValidatingWebhookConfiguration {VALIDATOR}: TrainJobs are admitted unchecked; {AGAIN}"
+    assert await told(stack) == {"registration": [gone]}
     (other,) = (obj for _, obj in webhooks(Authority("other").pem) if obj["metadata"]["name"] == VALIDATOR)
     await stack.client.create(VALIDATING, other)
-    assert await told(stack) == {
-        "registration": [
-            (
-                f"fail: ValidatingWebhookConfiguration {VALIDATOR} does not trust the certificate in the Secret "
-                f"kubeflow/{SECRET}: the API server calls no webhook of it; see in the log of the manager that leads "
-                "why it does not write the caBundle"
-            )
-        ]
-    }
+    untrusted = (
+        f"fail: ValidatingWebhookConfiguration {VALIDATOR} does not trust the certificate in the Secret "
+        f"kubeflow/{SECRET}: the API server calls no webhook of it; see in the log of the manager that leads "
+        "why it does not write the caBundle"
+    )
+    assert await told(stack) == {"registration": [untrusted]}
 
 
 async def test_the_webhooks_of_v1_jobs_are_missed_where_such_jobs_are_served(stack: Stack) -> None:
@@ -187,17 +179,12 @@ async def test_a_manager_that_is_not_available_or_does_not_lead_fails(stack: Sta
     refused = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
     await scale(stack, available=0, conditions=[refused])
     await stack.client.delete(LEASES, NAMESPACE, "trainer.kubeflow.org")
-    assert await told(stack) == {
-        "deployment": [
-            (
-                f"fail: of the Deployment kubeflow/{NAME} (trainmaster:1) 0 of 1 replicas are available: exceeded "
-                "quota; see why: kubectl -n kubeflow describe pods; /readyz of a pod says what it waits for"
-            )
-        ],
-        "lease": [
-            ("fail: nobody leads: there is no lease kubeflow/trainer.kubeflow.org; see in the log of the manager why")
-        ],
-    }
+    unavailable = (
+        f"fail: of the Deployment kubeflow/{NAME} (trainmaster:1) 0 of 1 replicas are available: exceeded "
+        "quota; see why: kubectl -n kubeflow describe pods; /readyz of a pod says what it waits for"
+    )
+    absent = "fail: nobody leads: there is no lease kubeflow/trainer.kubeflow.org; see in the log of the manager why"
+    assert await told(stack) == {"deployment": [unavailable], "lease": [absent]}
     stale = {"holderIdentity": "pod_1", "leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"}
     metadata = {"name": "trainer.kubeflow.org", "namespace": NAMESPACE}
     await stack.client.create(LEASES, {"metadata": metadata, "spec": stale})
@@ -295,6 +282,8 @@ async def test_both_questions_are_told_apart_and_either_fails(
     assert await asyncio.to_thread(main, ["doctor", "--kubeconfig", kubeconfig, "-o", "json"]) == 1
     _, begins, text = capsys.readouterr().out.rpartition('{\n  "server"')  # behind what is logged in this process
     report = json.loads(begins + text)
+    assert report["findings"][0].keys() == {"question", "check", "status", "message", "what_next"}
+    assert sum(report["summary"].values()) == len(report["findings"])
     failed = [each for each in report["findings"] if each["status"] == "fail"]
     assert [(each["question"], each["check"]) for each in failed] == [("installation", "registration")]
     assert report["summary"]["fail"] == 1

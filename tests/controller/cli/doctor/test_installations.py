@@ -1,7 +1,5 @@
 """Other managers, their leases, and webhooks on our kinds."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -46,54 +44,30 @@ def deployment(
 @pytest.mark.parametrize(
     ("installed", "finding"),
     [
-        (
-            deployment(f"{GO}:v2.3.0"),
-            f"ok: the Go manager ({GO}:v2.3.0) is installed as kubeflow/{NAME}; ours takes its place",
-        ),
-        (
-            deployment(f"{GO}:v2.0.1"),
-            (
-                f"warn: the Go manager ({GO}:v2.0.1) is installed as kubeflow/{NAME}; the take-over is tried from 2.1, "
-                "2.2 and 2.3; update it to 2.3 first"
-            ),
-        ),
-        (
-            deployment("trainmaster:1"),
-            f"ok: a manager (trainmaster:1) is installed as kubeflow/{NAME}; ours takes its place",
-        ),
-        (
-            deployment(f"{GO}:v2.3.0", "elsewhere"),
-            (
-                f"fail: the Go manager ({GO}:v2.3.0) is installed as elsewhere/{NAME}; two managers in two namespaces "
-                "have a lease each, and both would act; install into elsewhere in its place (trainmaster doctor -n "
-                "elsewhere), or delete that one first"
-            ),
-        ),
-        (
-            deployment(f"{GO}:v2.3.0", "elsewhere", replicas=0),
-            (
-                f"warn: the Go manager ({GO}:v2.3.0) is installed as elsewhere/{NAME}, with no replicas; delete it, or "
-                "install into elsewhere: trainmaster doctor -n elsewhere"
-            ),
-        ),
-        (
-            deployment(f"{GO}:v2.3.0", labels={"app": "x"}),
-            (
-                f"fail: the Go manager ({GO}:v2.3.0) is installed as kubeflow/{NAME}; it selects its pods by other "
-                "labels, which are immutable, so that applying ours is refused; kubectl delete deployment "
-                f"{NAME} -n kubeflow before; running jobs do not notice"
-            ),
-        ),
-        (
-            deployment(f"{GO}:v2.3.0", name="release-trainer"),
-            (
-                f"warn: the Go manager ({GO}:v2.3.0) is installed as kubeflow/release-trainer, under another name than "
-                f"{NAME}; both would run side by side, and one of them lead; kubectl delete deployment release-trainer "
-                "-n kubeflow when ours is there"
-            ),
-        ),
+        (deployment(f"{GO}:v2.3.0"),
+         f"ok: the Go manager ({GO}:v2.3.0) is installed as kubeflow/{NAME}; ours takes its place"),
+        (deployment(f"{GO}:v2.0.1"),
+         (f"warn: the Go manager ({GO}:v2.0.1) is installed as kubeflow/{NAME}; the take-over is tried from 2.1, "
+          "2.2 and 2.3; update it to 2.3 first")),
+        (deployment("trainmaster:1"),
+         f"ok: a manager (trainmaster:1) is installed as kubeflow/{NAME}; ours takes its place"),
+        (deployment(f"{GO}:v2.3.0", "elsewhere"),
+         (f"fail: the Go manager ({GO}:v2.3.0) is installed as elsewhere/{NAME}; two managers in two namespaces "
+          "have a lease each, and both would act; install into elsewhere in its place (trainmaster doctor -n "
+          "elsewhere), or delete that one first")),
+        (deployment(f"{GO}:v2.3.0", "elsewhere", replicas=0),
+         (f"warn: the Go manager ({GO}:v2.3.0) is installed as elsewhere/{NAME}, with no replicas; delete it, or "
+          "install into elsewhere: trainmaster doctor -n elsewhere")),
+        (deployment(f"{GO}:v2.3.0", labels={"app": "x"}),
+         (f"fail: the Go manager ({GO}:v2.3.0) is installed as kubeflow/{NAME}; it selects its pods by other "
+          "labels, which are immutable, so that applying ours is refused; kubectl delete deployment "
+          f"{NAME} -n kubeflow before; running jobs do not notice")),
+        (deployment(f"{GO}:v2.3.0", name="release-trainer"),
+         (f"warn: the Go manager ({GO}:v2.3.0) is installed as kubeflow/release-trainer, under another name than "
+          f"{NAME}; both would run side by side, and one of them lead; kubectl delete deployment release-trainer "
+          "-n kubeflow when ours is there")),
     ],
-)
+)  # fmt: skip
 def test_managers_that_are_installed_are_told(installed: JsonObject, finding: str) -> None:
     target = Target(NAMESPACE, Configuration(), (), datetime.now(UTC))
     facts: Any = SimpleNamespace(managers=Fact([installed]), target=target)
@@ -161,15 +135,14 @@ async def test_leases_say_who_leads(stack: Stack) -> None:
 
 
 def webhook(name: str, **rule: Any) -> JsonObject:
-    rules = [
-        {"apiGroups": ["trainer.kubeflow.org"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"], **rule}
-    ]
+    everything = {key: ["*"] for key in ("apiVersions", "operations", "resources")}
+    client = {"service": {"namespace": "elsewhere", "name": "s"}}
+    known = {"sideEffects": "None", "admissionReviewVersions": ["v1"]}
     return {
         "name": name,
-        "clientConfig": {"service": {"namespace": "elsewhere", "name": "s"}},
-        "rules": rules,
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
+        "clientConfig": client,
+        "rules": [everything | {"apiGroups": ["trainer.kubeflow.org"]} | rule],
+        **known,
     }
 
 
@@ -203,29 +176,17 @@ async def test_the_configuration_that_is_there_is_checked(stack: Stack) -> None:
     await stack.client.create(CONFIGMAPS, {"metadata": metadata})
     for data, finding in (
         ({KEY: head}, f"ok: the configuration in {where} can be used"),
-        (
-            {KEY: f"{head}webhook: {{port: 0}}\n"},
-            (
-                f"fail: the configuration in {where} cannot be used: webhook.port: must be greater than or equal to 1, "
-                "got 0; correct it"
-            ),
-        ),
-        (
-            {KEY: f"{head}webhook: {{port: 8081}}\n"},
-            (
-                f"fail: the configuration in {where} cannot be used: health.healthProbeBindAddress: port 8081 is that "
-                "of webhook.port; give each server one of its own; correct it"
-            ),
-        ),
-        (
-            {KEY: f"{head}statusServer: {{qps: 6}}\n"},
-            (
-                f"warn: in {where}: statusServer.qps: no effect: the feature gate TrainJobStatus is off, so there is "
-                "no status server"
-            ),
-        ),
+        ({KEY: f"{head}webhook: {{port: 0}}\n"},
+         (f"fail: the configuration in {where} cannot be used: webhook.port: must be greater than or equal to 1, "
+          "got 0; correct it")),
+        ({KEY: f"{head}webhook: {{port: 8081}}\n"},
+         (f"fail: the configuration in {where} cannot be used: health.healthProbeBindAddress: port 8081 is that "
+          "of webhook.port; give each server one of its own; correct it")),
+        ({KEY: f"{head}statusServer: {{qps: 6}}\n"},
+         (f"warn: in {where}: statusServer.qps: no effect: the feature gate TrainJobStatus is off, so there is "
+          "no status server")),
         ({"other": ""}, f"warn: {where} has no key {KEY}; see who made it; our manifests bring their own"),
-    ):
+    ):  # fmt: skip
         config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
         await stack.client.update(CONFIGMAPS, config_map)
         assert (await findings(stack))["configuration"] == [finding]

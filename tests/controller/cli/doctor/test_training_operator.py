@@ -1,7 +1,5 @@
 """What the Training Operator V1 has left, or still does, in a cluster."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

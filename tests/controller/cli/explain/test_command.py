@@ -1,7 +1,5 @@
 """`trainmaster explain`, of jobs that run as processes or are gone, and to those who may see little."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

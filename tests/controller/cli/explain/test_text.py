@@ -1,7 +1,5 @@
 """What is printed of an explanation, as text and as JSON: compared with files, which people have looked at."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

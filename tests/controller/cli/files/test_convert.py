@@ -1,7 +1,5 @@
 """`trainmaster convert`: what is printed where, and the exit codes."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

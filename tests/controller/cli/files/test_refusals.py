@@ -1,7 +1,5 @@
 """What users of Kubeflow ran into, offline: each refusal and warning says what to write in its place."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -99,42 +97,28 @@ def validate(capsys: pytest.CaptureFixture[str], file: Path) -> tuple[int, list[
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param(
-            TRAINJOB + "  podTemplateOverrides: [{targetJobs: [{name: node}]}]\n",
-            "spec.podTemplateOverrides: unknown field: runtimePatches has taken its place; "
-            "`trainmaster convert -f FILE` prints it in today's form",
-            id="overrides of Trainer 2.1",
-        ),
-        pytest.param(
-            TRAINJOB.replace("trainer.kubeflow.org/v1alpha1", "kubeflow.org/v2alpha1"),
-            "apiVersion: kubeflow.org/v2alpha1 has no kind TrainJob, but trainer.kubeflow.org/v1alpha1 has; "
-            "`trainmaster convert -f FILE` prints it in today's form",
-            id="TrainJob of Trainer 1.9",
-        ),
-        pytest.param(
-            RUNTIME.replace("name: node, image", "name: pytorch, image"),
-            r'containers: Invalid value: .*ancestor: trainer; call it "node"',
-            id="a trainer of another name",
-        ),
-        pytest.param(
-            PYTORCHJOB.replace('"train:1"', '"train:1", resources: {requests: {cpu: 0.5}}'),
+        pytest.param(TRAINJOB + "  podTemplateOverrides: [{targetJobs: [{name: node}]}]\n",
+            ("spec.podTemplateOverrides: unknown field: runtimePatches has taken its place; "
+             "`trainmaster convert -f FILE` prints it in today's form"), id="overrides of Trainer 2.1"),
+        pytest.param(TRAINJOB.replace("trainer.kubeflow.org/v1alpha1", "kubeflow.org/v2alpha1"),
+            ("apiVersion: kubeflow.org/v2alpha1 has no kind TrainJob, but trainer.kubeflow.org/v1alpha1 has; "
+             "`trainmaster convert -f FILE` prints it in today's form"), id="TrainJob of Trainer 1.9"),
+        pytest.param(RUNTIME.replace("name: node, image", "name: pytorch, image"),
+            r'containers: Invalid value: .*ancestor: trainer; call it "node"', id="a trainer of another name"),
+        pytest.param(PYTORCHJOB.replace('"train:1"', '"train:1", resources: {requests: {cpu: 0.5}}'),
             r'resources.requests.cpu: .*must be of type integer,string: "number"; write the number in quotes: "0.5"',
-            id="half a CPU without quotes",
-        ),
+            id="half a CPU without quotes"),
         pytest.param(
             RUNTIME + INITIALIZER + "---\n" + OF_MINE + "  initializer: {dataset: {storageUri: hf://some/data}}\n",
             r"must have volumeMount with name - initializer in container dataset-initializer .*; give the pods of "
             r'dataset-initializer and of node the same volume "initializer", mounted at /workspace in both',
             id="an initializer without its volume",
         ),
-        pytest.param(
-            RUNTIME + "---\n" + TRAINJOB.replace("torch-distributed", "mine"),
-            'spec.runtimeRef.name: no file has ClusterTrainingRuntime "mine", .*; '
-            "there is a TrainingRuntime of that name: write kind: TrainingRuntime",
-            id="runtimeRef without kind",
-        ),
+        pytest.param(RUNTIME + "---\n" + TRAINJOB.replace("torch-distributed", "mine"),
+            ('spec.runtimeRef.name: no file has ClusterTrainingRuntime "mine", .*; '
+             "there is a TrainingRuntime of that name: write kind: TrainingRuntime"), id="runtimeRef without kind"),
     ],
-)
+)  # fmt: skip
 def test_refusal(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, expected: str) -> None:
     file = tmp_path / "case.yaml"
     file.write_text(text)
@@ -147,23 +131,18 @@ def test_refusal(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param(
-            RUNTIME + TOLERATIONS + "---\n" + OF_MINE + FLAVOR,
-            r"tolerations: take the place of those of the runtime, so that its pods lose "
-            r"reserved-for=training:NoSchedule; repeat here what they need",
-            id="tolerations of a flavor",
-        ),
+        pytest.param(RUNTIME + TOLERATIONS + "---\n" + OF_MINE + FLAVOR,
+            (r"tolerations: take the place of those of the runtime, so that its pods lose "
+             r"reserved-for=training:NoSchedule; repeat here what they need"), id="tolerations of a flavor"),
         pytest.param(
             MPI,
             "spec.trainer.env: does not reach the ranks of other nodes, which mpirun starts by ssh: name each variable "
             "there, as in `mpirun -x HF_HOME -x NCCL_DEBUG`",
             id="variables of MPI",
         ),
-        pytest.param(
-            PYTORCHJOB + "  runPolicy: {backoffLimit: 3}\n",
+        pytest.param(PYTORCHJOB + "  runPolicy: {backoffLimit: 3}\n",
             "spec.runPolicy.backoffLimit: has no effect with restartPolicy Never: .* write OnFailure or ExitCode$",
-            id="backoffLimit with Never",
-        ),
+            id="backoffLimit with Never"),
         pytest.param(
             OF_MINE.replace("{name: demo}", '{name: demo, labels: {sidecar.istio.io/inject: "false"}}')
             + "---\n"
@@ -177,18 +156,13 @@ def test_refusal(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, 
             r"metadata.annotations\[sidecar.istio.io/inject\]: .* spec.pytorchReplicaSpecs\[\]\..*annotations$",
             id="an annotation for pods on a PyTorchJob",
         ),
-        pytest.param(
-            RUNTIME + "---\n" + OF_MINE + "  trainer: {args: [train.py]}\n",
+        pytest.param(RUNTIME + "---\n" + OF_MINE + "  trainer: {args: [train.py]}\n",
             "spec.trainer.args: nothing says what to run .* image: .* set spec.trainer.command, .*",
-            id="args without a command",
-        ),
-        pytest.param(
-            PYTORCHJOB.replace("kubeflow.org/v1", "kubeflow.org/v2beta1").replace("PyTorchJob", "MPIJob"),
-            "MPIJob of kubeflow.org/v2beta1 belongs to the MPI operator, .*",
-            id="MPIJob of the MPI operator",
-        ),
+            id="args without a command"),
+        pytest.param(PYTORCHJOB.replace("kubeflow.org/v1", "kubeflow.org/v2beta1").replace("PyTorchJob", "MPIJob"),
+            "MPIJob of kubeflow.org/v2beta1 belongs to the MPI operator, .*", id="MPIJob of the MPI operator"),
     ],
-)
+)  # fmt: skip
 def test_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, expected: str) -> None:
     file = tmp_path / "case.yaml"
     file.write_text(text)

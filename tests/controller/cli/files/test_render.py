@@ -1,7 +1,5 @@
 """`trainmaster render`: what TrainJobs become, from files alone, and with `--explain` who set each field."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import product

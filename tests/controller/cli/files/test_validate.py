@@ -1,7 +1,5 @@
 """`trainmaster validate`: everything that is wrong in files, each with its place; and what files may hold at all."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -227,23 +225,17 @@ def test_each_fault_points_to_its_place(tmp_path: Path, capsys: pytest.CaptureFi
     torch, jax = (f"spec: {{runtimeRef: {{name: {name}-distributed}}}}\n" for name in ("torch", "jax"))
     for text, code, told in (
         # A warning does not fail.
-        (
-            HEAD + "spec:\n  runtimeRef:\n    apiGroup: kubeflow.org\n    name: torch-distributed\n",
-            *(0, "6:5: warning: TrainJob demo: spec.runtimeRef.apiGroup: "),
-        ),
+        (HEAD + "spec:\n  runtimeRef:\n    apiGroup: kubeflow.org\n    name: torch-distributed\n", 0,
+         "6:5: warning: TrainJob demo: spec.runtimeRef.apiGroup: "),
         # A required field that is missing points to what is around it.
-        (
-            HEAD + "spec:\n  runtimeRef:\n    kind: TrainingRuntime\n",
-            *(1, "5:3: error: TrainJob demo: spec.runtimeRef.name: Required value"),
-        ),
+        (HEAD + "spec:\n  runtimeRef:\n    kind: TrainingRuntime\n", 1,
+         "5:3: error: TrainJob demo: spec.runtimeRef.name: Required value"),
         # Two objects of one name are an error unless they are the same.
-        (
-            "---\n".join(HEAD + spec for spec in (torch, torch, jax)),
-            *(1, "13:12: error: TrainJob demo: metadata.name: the files have another object"),
-        ),
+        ("---\n".join(HEAD + spec for spec in (torch, torch, jax)), 1,
+         "13:12: error: TrainJob demo: metadata.name: the files have another object"),
         # Our kinds in a wrong group are not passed over.
         (HEAD.replace("kubeflow.org", "kubeflow.com"), 1, "1:1: error: TrainJob demo: apiVersion: "),
-    ):
+    ):  # fmt: skip
         file.write_text(text)
         ended, (line,), summary = validate(capsys, "-f", str(file))
         assert (ended, line.startswith(f"{file}:{told}")) == (code, True), line

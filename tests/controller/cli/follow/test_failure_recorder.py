@@ -1,7 +1,5 @@
 """Failures: each is told once and with what its container said last, in few lines and nothing twice."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -9,7 +7,7 @@ import pytest
 from support.failing_pods import BACKING_OFF, RUNNING, container_status, pod, terminated
 
 from trainmaster.controller.cli.follow.failure_recorder import FailureRecorder
-from trainmaster.controller.cli.follow.failures import excerpt, exit_code_of_program, without_report, without_verdict
+from trainmaster.controller.cli.follow.failures import excerpt, without_report
 from trainmaster.controller.cli.follow.job_logs import JobLogs, Tracebacks
 from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus, followed_job
 from trainmaster.controller.cli.follow.reporter import Reporter
@@ -215,9 +213,7 @@ async def test_a_node_is_named_with_its_ranks(recording: Recording) -> None:
     environment = [{"name": "PET_NPROC_PER_NODE", "value": "2"}]
     failed["spec"]["containers"] = [{"name": "node", "command": ["torchrun", "train.py"], "env": environment}]
     await recording.observe(failed)
-    assert recording.report.told == [
-        "node 1 (ranks 2-3) failed: exit code 1; attempt 0, pod demo-node-0-1-abcde",
-    ]
+    assert recording.report.told == ["node 1 (ranks 2-3) failed: exit code 1; attempt 0, pod demo-node-0-1-abcde"]
 
 
 async def test_what_ended_the_job_is_no_failure_of_a_pod_that_was_replaced(recording: Recording) -> None:
@@ -233,17 +229,13 @@ async def test_what_ended_the_job_is_no_failure_of_a_pod_that_was_replaced(recor
     recording.status = status = JobStatus(status.job)
     crashed = pod(0, containers=[container_status(BACKING_OFF, last=terminated(3, at=5))])
     goes_on = pod(0, containers=[container_status(RUNNING, last=terminated(3, at=5), restarts=1)])
-    for each in (crashed, goes_on, pod(1, terminated(4, at=9))):
-        await recording.observe(each)
+    await recording.observe(crashed, goes_on, pod(1, terminated(4, at=9)))
     assert [each.who for each in status.last_failures] == ["rank 1"]
 
 
 async def test_torchrun_hides_how_the_program_ended(recording: Recording) -> None:
     """The exit code of its container is always 1."""
-    verdict = (
-        "E1123 09:22:45.690000 27321 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {}) "
-        "local_rank: 0 (pid: 27540) of binary: /venv/bin/python"
-    )
+    verdict = VERDICT.replace("exitcode: 1)", "exitcode: {})")
     codes = {1: -11, 2: 3, 3: 1, 4: -10, 5: -99, 6: 127}
     recording.logs.served = {f"demo-node-0-{rank}-abcde": verdict.format(code) for rank, code in codes.items()}
     await recording.observe(*(pod(rank, terminated()) for rank in codes))
@@ -379,12 +371,8 @@ def test_groups_of_exceptions_stay_as_they_are() -> None:
 
 def test_a_traceback_may_begin_behind_what_is_drawn_over() -> None:
     bar = f"\r 10%|#   | 1/10\r 20%|##  | 2/10{BEGINNING}"
-    assert excerpt(["before", bar, *user(3), *module_calls(2), "ValueError: NaN"]) == [
-        bar,
-        *user(3),
-        "  [2 frames in torch]",
-        "ValueError: NaN",
-    ]
+    shown = [bar, *user(3), "  [2 frames in torch]", "ValueError: NaN"]
+    assert excerpt(["before", bar, *user(3), *module_calls(2), "ValueError: NaN"]) == shown
 
 
 def test_of_what_is_too_long_both_ends_are_shown() -> None:
@@ -400,9 +388,7 @@ PROGRAM = [
     '  File "/home/me/train.py", line 7, in <module>',
     "ValueError: my loss is NaN",
 ]
-AT = "1123 09:22:45.690000 27321 torch/distributed/elastic/multiprocessing/api.py:1002]"
-STOPPING = f"W{AT} Sending process 27541 closing signal SIGTERM"
-FAILED = f"E{AT} failed (exitcode: 1) local_rank: 0 (pid: 27540) of binary: /venv/bin/python"
+STOPPING = f"W{VERDICT[1:].partition(' failed')[0]} Sending process 27541 closing signal SIGTERM"
 REPORT = [
     "Traceback (most recent call last):",
     '  File "/venv/bin/torchrun", line 6, in <module>',
@@ -412,22 +398,10 @@ REPORT = [
 
 
 def test_the_last_lines_are_those_of_the_program() -> None:
-    assert without_report([*PROGRAM, STOPPING, FAILED, *REPORT]) == [*PROGRAM, FAILED]
-
-
-def test_without_a_report_of_torchrun_nothing_is_left_out() -> None:
-    """Not even what torchrun prints when somebody else stops it."""
+    """Without a report of torchrun nothing is left out, not even what it prints when somebody else stops it."""
+    assert without_report([*PROGRAM, STOPPING, VERDICT, *REPORT]) == [*PROGRAM, VERDICT]
     for lines in ([], PROGRAM, [*PROGRAM, STOPPING], [*PROGRAM, *REPORT]):
         assert without_report(lines) == lines
-
-
-def test_how_the_program_ended_is_told() -> None:
-    killed = FAILED.replace("exitcode: 1)", "exitcode: -9)")
-    assert exit_code_of_program([*PROGRAM, FAILED]) == 1
-    assert exit_code_of_program([*PROGRAM, killed]) == -9
-    for lines in ([], PROGRAM, [*PROGRAM, STOPPING]):
-        assert exit_code_of_program(lines) is None
-    assert without_verdict([*PROGRAM, killed]) == PROGRAM
 
 
 BLOCK = ["Traceback (most recent call last):", '  File "train.py", line 11, in <module>', "    barrier()"]

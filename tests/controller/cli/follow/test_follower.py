@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from support.commands import TIMEOUT, eventually, started, trainmaster
-from support.devcluster.faultycluster import FaultyCluster
 from support.embedded import embedded
 from support.running_jobs import job as v1_job
 from support.running_jobs import runtime, trainjob, write
@@ -199,10 +198,9 @@ async def test_a_job_that_has_ended_is_told_with_its_logs(mine: Team) -> None:
 
 
 async def test_what_happened_is_told_unless_it_was_to_a_predecessor_of_the_same_name(
-    quiet: tuple[Team, FaultyCluster],
+    team: Team,
 ) -> None:
     """Its events and pods may be there for a while, and even be made after the new job was."""
-    team, _ = quiet
     client = team.client
     old = await team.submit("again", "true")
     await client.delete(TRAINJOBS, team.name, "again")
@@ -210,11 +208,9 @@ async def test_what_happened_is_told_unless_it_was_to_a_predecessor_of_the_same_
     reporter = Report()
     following = asyncio.create_task(Follower(client, [followed_job(job)], reporter).run())
     labels = {"jobset.sigs.k8s.io/jobset-name": "again", "jobset.sigs.k8s.io/jobset-uid": "old"}
-    pod = {
-        "metadata": {"name": "again-node-0-0-xxxxx", "labels": labels},
-        "spec": {"containers": [{"name": "node", "image": "none"}]},
-    }
-    await client.create(PODS, pod, namespace="research")
+    spec: JsonObject = {"containers": [{"name": "node", "image": "none"}]}
+    metadata = {"name": "again-node-0-0-xxxxx", "labels": labels}
+    await client.create(PODS, {"metadata": metadata, "spec": spec}, namespace="research")
     await event(client, "again-node-0", kind="Job", uid="gone", note="the old one")
     await event(client, "again", kind="TrainJob", uid=old["metadata"]["uid"], note="the old one")
     uid = job["metadata"]["uid"]
@@ -224,8 +220,7 @@ async def test_what_happened_is_told_unless_it_was_to_a_predecessor_of_the_same_
     await event(client, "again", kind="TrainJob", uid=uid, note="the new one")
     await event(client, "again", kind="TrainJob", uid=uid, note="pods are gone", reason="BackoffLimitExceeded")
     # What kept a pod waiting that has a node by now is past.
-    spec = {"nodeName": "a-node", "containers": [{"name": "node", "image": "none"}]}
-    bound: JsonObject = {"metadata": {"name": "again-node-0-1-yyyyy"}, "spec": spec}
+    bound: JsonObject = {"metadata": {"name": "again-node-0-1-yyyyy"}, "spec": {**spec, "nodeName": "a-node"}}
     bound = await client.create(PODS, bound, namespace="research")
     about = {"kind": "Pod", "uid": bound["metadata"]["uid"], "reason": "FailedScheduling"}
     await event(client, "again-node-0-1-yyyyy", note="no room", **about)
@@ -233,10 +228,7 @@ async def test_what_happened_is_told_unless_it_was_to_a_predecessor_of_the_same_
     await eventually(lambda: len(reporter.told) > 1)
     await client.delete(TRAINJOBS, team.name, "again")
     await following
-    assert reporter.told == [
-        "warning: TrainJob again: Odd: the new one",
-        "warning: TrainJob again: Odd: the end",
-    ]
+    assert reporter.told == [f"warning: TrainJob again: Odd: the {what}" for what in ("new one", "end")]
 
 
 async def event(client: KubeClient, name: str, *, kind: str, uid: str, note: str, reason: str = "Odd") -> None:
@@ -246,14 +238,11 @@ async def event(client: KubeClient, name: str, *, kind: str, uid: str, note: str
     await client.create(EVENTS, {"metadata": {"generateName": "odd-"}, **reporting, **told}, namespace="research")
 
 
-async def test_nothing_ends_in_the_background_without_a_word(
-    quiet: tuple[Team, FaultyCluster], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_ends_in_the_background_without_a_word(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> None:
         raise RuntimeError("a mistake of ours")
 
     monkeypatch.setattr(Ownership, "of_event", fail)
-    team, _ = quiet
     client = team.client
     job = await team.submit("mistaken", "true")
     await event(client, "mistaken", kind="TrainJob", uid=job["metadata"]["uid"], note="odd")
@@ -270,8 +259,7 @@ class Hasty(SystemClock):
 
 
 @pytest.mark.nightly
-async def test_a_job_that_no_controller_looks_at_is_told(quiet: tuple[Team, FaultyCluster]) -> None:
-    team, _ = quiet
+async def test_a_job_that_no_controller_looks_at_is_told(team: Team) -> None:
     client = team.client
     job = await team.submit("lonely", "true")
     looked_at = await team.submit("looked-at", "true")

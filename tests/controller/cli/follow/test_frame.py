@@ -1,25 +1,16 @@
 """What is drawn of a job: its state, pods and progress, lines made harmless, rows at 40, 80 and 200 columns."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from itertools import product
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from rich.cells import cell_len
-from support.followed_jobs import (
-    condition,
-    failure,
-    job_status,
-    pod,
-    pods,
-    set_conditions,
-    set_failures,
-)
+from support.followed_jobs import condition, failure, job_status, pod, pods, set_conditions, set_failures
 
 from trainmaster.controller.cli.follow import frame as module
-from trainmaster.controller.cli.follow.frame import ASCII, UNICODE, Attempt, Glyphs, JobFacts, JobView, facts_of, frame
+from trainmaster.controller.cli.follow.frame import ASCII, UNICODE, Attempt, Glyphs, JobView, facts_of, frame
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.summary import clock, rank_groups, summary
 from trainmaster.controller.cli.output import plain, printable, printable_lines
@@ -124,10 +115,8 @@ def test_of_a_job_that_ended_the_result_is_left_and_of_others_what_stands_in_the
     failed = job_status(
         pods=pods("Failed"), conditions=condition("Failed"), failures=[failure("boom", rank=0, exit_code=7)]
     )
-    assert rows(view(failed, elapsed=5, fraction=0.5)) == [
-        "✗ mnist  Failed  0:05",
-        "  ! rank 0 failed: boom (exit code 7)",
-    ]
+    drawn = rows(view(failed, elapsed=5, fraction=0.5))
+    assert drawn == ["✗ mnist  Failed  0:05", "  ! rank 0 failed: boom (exit code 7)"]
     complete = job_status(conditions=condition("Complete"), failures=[failure("boom")])
     assert rows(view(complete, elapsed=5)) == ["✓ mnist  Complete  0:05"]
     # What stands in the way of a job is told.
@@ -202,13 +191,8 @@ def test_a_job_is_in_the_state_that_matters_most() -> None:
     assert job_status().state == "Waiting"
     ready, crashed = pod("Running"), pod("Running")
     last = {"terminated": {"exitCode": 1, "finishedAt": "2024-01-01T00:00:05Z"}}
-    backing_off = {
-        "name": "node",
-        "restartCount": 1,
-        "lastState": last,
-        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-    }
-    crashed["status"]["containerStatuses"] = [backing_off]
+    waits = {"waiting": {"reason": "CrashLoopBackOff"}}
+    crashed["status"]["containerStatuses"] = [{"name": "node", "restartCount": 1, "lastState": last, "state": waits}]
     assert job_status(pods={"0": ready}).state == "Running"
     assert job_status(pods={"0": ready} | pods("Pending", group="late")).state == "Waiting"
     assert job_status(pods={"0": crashed}).state == "Restarting"
@@ -238,22 +222,18 @@ def test_ranks_are_counted_before_they_have_pods_and_once_when_they_were_replace
     assert [(group.name, group.text) for group in rank_groups(job_status(nodes=4))] == [("node", "0/4 pods")]
     assert rank_groups(job_status()) == []
     assert summary([]) == ""
-    there = {
-        "new": pod("Running", created="2024-01-01T00:00:09Z"),
-        "old": pod("Failed", created="2024-01-01T00:00:00Z"),
-    }
+    there = {phase: pod(phase, created=f"2024-01-01T00:00:0{at}Z") for phase, at in (("Running", 9), ("Failed", 0))}
     assert [group.text for group in rank_groups(job_status(pods=there, nodes=1))] == ["1/1 running"]
 
 
 def test_what_keeps_pods_from_running_is_named() -> None:
-    (group,) = rank_groups(job_status(pods=pods("Running", "Pending", reason="ImagePullBackOff")))
-    assert group.text == "1/2 running, 1 ImagePullBackOff"
-    assert group.has_trouble
-    (group,) = rank_groups(job_status(pods=pods("Pending", "Pending", reason="ContainerCreating")))
-    assert group.text == "2/2 ContainerCreating"
-    assert not group.has_trouble
-    (group,) = rank_groups(job_status(pods=pods("Failed", "Running")))
-    assert (group.text, group.has_trouble) == ("1/2 running, 1 failed", True)
+    for there, text, has_trouble in (
+        (pods("Running", "Pending", reason="ImagePullBackOff"), "1/2 running, 1 ImagePullBackOff", True),
+        (pods("Pending", "Pending", reason="ContainerCreating"), "2/2 ContainerCreating", False),
+        (pods("Failed", "Running"), "1/2 running, 1 failed", True),
+    ):
+        (group,) = rank_groups(job_status(pods=there))
+        assert (group.text, group.has_trouble) == (text, has_trouble)
 
 
 def test_durations() -> None:
@@ -313,21 +293,16 @@ def test_a_job_lasts_from_its_creation_or_resumption_to_its_end() -> None:
 
 def test_pods_are_looked_at_once_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job of a thousand pods is drawn ten times a second."""
-    looks: list[JobStatus] = []
-
-    def look(status: JobStatus) -> JobFacts:
-        looks.append(status)
-        return facts_of(status)
-
-    monkeypatch.setattr(module, "facts_of", look)
+    looked = Mock(wraps=facts_of)
+    monkeypatch.setattr(module, "facts_of", looked)
     attempt, status = Attempt(), job_status(pods=pods("Running"))
     for _ in range(3):
         viewed(attempt, status)
-    assert len(looks) == 1
+    assert looked.call_count == 1
     set_conditions(status, condition("Complete"))
     attempt.forget_facts()
     assert viewed(attempt, status).facts.state == "Complete"
-    assert len(looks) == 2
+    assert looked.call_count == 2
 
 
 def test_of_a_burst_of_lines_the_last_ones_are_read() -> None:

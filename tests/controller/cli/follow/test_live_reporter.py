@@ -1,7 +1,5 @@
 """The display on a terminal: what stays on it and in its scrollback, whatever happens to it and to the program."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,19 +1,10 @@
 """Logs of pods: cut into lines, and followed, each line delivered once whatever breaks."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import cast
 
-from trainmaster.controller.cli.follow.pod_logs import (
-    EVERYTHING,
-    KEPT_LINES,
-    LogLines,
-    LogOptions,
-    PodLog,
-    last_lines,
-)
+from trainmaster.controller.cli.follow.pod_logs import EVERYTHING, KEPT_LINES, LogLines, LogOptions, PodLog, last_lines
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
     BadRequest,
@@ -47,12 +38,8 @@ def test_what_arrives_at_once_is_delivered_at_once() -> None:
 
 def test_lines_without_end_come_in_pieces_and_what_the_server_puts_in_between_whole() -> None:
     stamp = STAMP.encode()
-    assert cut(stamp + b" " + b"x" * 70_000, b"y\n", stamp + b" \xff\r\n", stamp + b" \n") == [
-        "x" * 70_000,
-        "y",
-        "\N{REPLACEMENT CHARACTER}",
-        "",
-    ]
+    found = cut(stamp + b" " + b"x" * 70_000, b"y\n", stamp + b" \xff\r\n", stamp + b" \n")
+    assert found == ["x" * 70_000, "y", "\N{REPLACEMENT CHARACTER}", ""]
     assert cut(f"{STAMP} one\nfailed to watch the file\n".encode()) == ["one", "failed to watch the file"]
 
 
@@ -87,9 +74,8 @@ def test_times_are_compared_however_they_are_written() -> None:
         lines.feed(b"2026-01-01T00:00:00.100000000Z one\n2026-01-01T00:00:00.120000000Z two\n")
         assert lines.since == "2026-01-01T00:00:00Z"
         lines.reopen()
-        lines.feed(
-            "".join(f"{time} {text}\n" for time, text in zip(again, ("one", "two", "three"), strict=True)).encode()
-        )
+        for time, text in zip(again, ("one", "two", "three"), strict=True):
+            lines.feed(f"{time} {text}\n".encode())
         assert found == ["one", "two", "three"]
 
 
@@ -124,8 +110,8 @@ def test_a_long_line_counts_once_when_it_comes_again() -> None:
     found: list[str] = []
     lines = LogLines(found.extend)
     long = f"{STAMP} {'x' * 70_000}".encode()
-    for chunk in (long, b"y\n"):
-        lines.feed(chunk)
+    lines.feed(long)
+    lines.feed(b"y\n")
     lines.reopen()
     lines.feed(long + b"y\n" + f"{STAMP} next\n".encode())
     assert [line[-10:] for line in found] == ["x" * 10, "y", "next"]
@@ -135,9 +121,7 @@ def test_the_end_is_kept_within_bounds() -> None:
     lines = LogLines()
     lines.feed("".join(f"{STAMP} {number} {'x' * 5000}\n" for number in range(3 * KEPT_LINES)).encode())
     kept = lines.between("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z")
-    assert [line.partition(" ")[0] for line in kept] == [
-        str(number) for number in range(2 * KEPT_LINES, 3 * KEPT_LINES)
-    ]
+    assert [int(line.partition(" ")[0]) for line in kept] == list(range(2 * KEPT_LINES, 3 * KEPT_LINES))
     assert sum(map(len, kept)) <= 2000 * KEPT_LINES
     assert lines.between("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z") == []
 
@@ -150,6 +134,7 @@ def pod(run: int | None = 0, *, phase: str = "Running") -> JsonObject:
 
 
 RUNNING, ENDED = pod(), pod(phase="Succeeded")
+BACKING_OFF = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}}
 
 
 class Script:
@@ -239,13 +224,8 @@ async def test_the_log_of_another_run_is_no_continuation() -> None:
 
 async def test_a_container_that_waits_for_its_next_start_has_the_log_of_its_last_run() -> None:
     """Of a job that has ended, what there is is read once, with the times that were asked for."""
-    waiting = {
-        "name": "node",
-        "restartCount": 2,
-        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-        "lastState": {"terminated": {"exitCode": 1}},
-    }
-    ended = {"metadata": {"name": "p"}, "status": {"phase": "Failed", "containerStatuses": [waiting]}}
+    ended = pod(2, phase="Failed")
+    ended["status"]["containerStatuses"][0] |= BACKING_OFF
     delivered: list[str] = []
     script = Script([lines("1one")])
     await log_of(script, ended, to=delivered, with_times=True, options=LogOptions(since_seconds=60)).follow()
@@ -279,13 +259,7 @@ async def test_an_unfinished_line_is_delivered_once_at_the_end() -> None:
 async def test_last_lines_are_those_of_one_run() -> None:
     """By the time it is asked for, the log before may be that of a later run."""
     log = lines("1old", second=1) + lines("1late", "2later", second=5) + lines("1new", second=8)
-    found = await last_lines(
-        cast("KubeClient", Script(at_first=log)),
-        namespace="default",
-        pod="p",
-        container="node",
-        previous=True,
-        since="2026-01-01T00:00:04Z",
-        until="2026-01-01T00:00:06Z",
-    )
-    assert found == ["late", "later"]
+    of = {"namespace": "default", "pod": "p", "container": "node"}
+    since, until = "2026-01-01T00:00:04Z", "2026-01-01T00:00:06Z"
+    client = cast("KubeClient", Script(at_first=log))
+    assert await last_lines(client, **of, previous=True, since=since, until=until) == ["late", "later"]

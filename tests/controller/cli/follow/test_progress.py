@@ -1,65 +1,62 @@
 """How far a training is and how long it still needs, from the lines of its log: each, and in their order."""
 
-from __future__ import annotations
+from typing import Any
 
 import pytest
 
 from trainmaster.controller.cli.follow.progress import LogProgress, Pace, Reading, read_progress
 
+
+def steps(done: float, total: float, remaining: float | None = None, **more: Any) -> Reading:
+    return Reading(done=done, total=total, remaining=remaining, **more)
+
+
 COUNTERS = {
     # tqdm, with and without a description, in ASCII, with sizes, drawn over itself
-    " 45%|████▌     | 45/100 [00:12<00:15,  3.61it/s]": Reading(done=45, total=100, remaining=15),
-    "100%|##########| 938/938 [00:05<00:00, 160.10it/s]": Reading(done=938, total=938, remaining=0),
-    "  0%|          | 0/938 [00:00<?, ?it/s]": Reading(done=0, total=938),
-    "  5%|5         | 50/1000 [00:10<1:03:10,  4.99it/s, loss=0.1]": Reading(done=50, total=1000, remaining=3790),
-    "Epoch 3/10:  45%|####5     | 45/100 [00:12<00:15,  3.61it/s]": Reading(
-        epoch=3, epochs=10, done=45, total=100, remaining=15
+    " 45%|████▌     | 45/100 [00:12<00:15,  3.61it/s]": steps(45, 100, 15),
+    "100%|##########| 938/938 [00:05<00:00, 160.10it/s]": steps(938, 938, 0),
+    "  0%|          | 0/938 [00:00<?, ?it/s]": steps(0, 938),
+    "  5%|5         | 50/1000 [00:10<1:03:10,  4.99it/s, loss=0.1]": steps(50, 1000, 3790),
+    "Epoch 3/10:  45%|####5     | 45/100 [00:12<00:15,  3.61it/s]": steps(45, 100, 15, epoch=3, epochs=10),
+    "Training:  10%|█         | 10/100 [00:01<00:09]": steps(10, 100, 9),
+    "Downloading data:  27%|##7  | 12.3M/45.6M [00:01<00:03, 10.0MB/s]": steps(
+        12.3e6, 45.6e6, 3, label="Downloading data"
     ),
-    "Training:  10%|█         | 10/100 [00:01<00:09]": Reading(done=10, total=100, remaining=9),
-    "Downloading data:  27%|##7  | 12.3M/45.6M [00:01<00:03, 10.0MB/s]": Reading(
-        done=12.3e6, total=45.6e6, label="Downloading data", remaining=3
+    "Loading checkpoint shards:  50%|█████     | 1/2 [00:01<00:01,  1.0s/it]": steps(
+        1, 2, 1, label="Loading checkpoint shards"
     ),
-    "Loading checkpoint shards:  50%|█████     | 1/2 [00:01<00:01,  1.0s/it]": Reading(
-        done=1, total=2, label="Loading checkpoint shards", remaining=1
-    ),
-    "Map:   1%|  | 1000/120000 [00:00<00:30, 3900 examples/s]": Reading(
-        done=1e3, total=1.2e5, label="Map", remaining=30
-    ),
-    "  1%|▏ | 1/100 [00:00<00:09]\r  2%|▏ | 2/100 [00:00<00:08]\r  3%|▎ | 3/100 [00:00<00:07]": Reading(
-        done=3, total=100, remaining=7
-    ),
-    "  3%|▎ | 3/100 [00:00<00:07]\r": Reading(done=3, total=100, remaining=7),
-    "mnist |  45%|████▌     | 45/100 [00:12<00:15,  3.61it/s]": Reading(done=45, total=100, remaining=15),
-    "mnist | [12/100] loss 0.3": Reading(done=12, total=100),
-    "mnist rank 0 | [12/100] loss 0.3": Reading(done=12, total=100),
-    "node 0 (ranks 0-3) | [12/100] loss 0.3": Reading(done=12, total=100),
-    "rank 0 |  45/100 [============>.................] - ETA: 3s": Reading(done=45, total=100),
-    "[default0]:[12/100] loss 0.3": Reading(done=12, total=100),
+    "Map:   1%|  | 1000/120000 [00:00<00:30, 3900 examples/s]": steps(1e3, 1.2e5, 30, label="Map"),
+    "  1%|▏ | 1/100 [00:00<00:09]\r  2%|▏ | 2/100 [00:00<00:08]\r  3%|▎ | 3/100 [00:00<00:07]": steps(3, 100, 7),
+    "  3%|▎ | 3/100 [00:00<00:07]\r": steps(3, 100, 7),
+    "mnist |  45%|████▌     | 45/100 [00:12<00:15,  3.61it/s]": steps(45, 100, 15),
+    "mnist | [12/100] loss 0.3": steps(12, 100),
+    "mnist rank 0 | [12/100] loss 0.3": steps(12, 100),
+    "node 0 (ranks 0-3) | [12/100] loss 0.3": steps(12, 100),
+    "rank 0 |  45/100 [============>.................] - ETA: 3s": steps(45, 100),
+    "[default0]:[12/100] loss 0.3": steps(12, 100),
     # Lightning: tqdm, and rich, which tells the number of the last epoch
-    "Epoch 0:  45%|████▌     | 45/100 [00:12<00:15,  3.61it/s, v_num=0]": Reading(
-        epoch=0, done=45, total=100, remaining=15
-    ),
-    "Epoch 3/9  ━━━━━━━━╸━━━━━━━━━━━ 45/100 0:00:12 • 0:00:15 3.61it/s v_num: 0": Reading(
-        epoch=3, epochs=9, last_epoch=True, done=45, total=100
+    "Epoch 0:  45%|████▌     | 45/100 [00:12<00:15,  3.61it/s, v_num=0]": steps(45, 100, 15, epoch=0),
+    "Epoch 3/9  ━━━━━━━━╸━━━━━━━━━━━ 45/100 0:00:12 • 0:00:15 3.61it/s v_num: 0": steps(
+        45, 100, epoch=3, epochs=9, last_epoch=True
     ),
     # Keras 2 and 3, and without a bar
-    " 45/100 [============>.................] - ETA: 3s - loss: 0.3": Reading(done=45, total=100),
-    "\x1b[1m 45/100\x1b[0m \x1b[32m━━━━━━━\x1b[0m\x1b[37m━━━━━\x1b[0m \x1b[1m3s\x1b[0m 30ms/step - loss: 0.3": Reading(
-        done=45, total=100
+    " 45/100 [============>.................] - ETA: 3s - loss: 0.3": steps(45, 100),
+    "\x1b[1m 45/100\x1b[0m \x1b[32m━━━━━━━\x1b[0m\x1b[37m━━━━━\x1b[0m \x1b[1m3s\x1b[0m 30ms/step - loss: 0.3": steps(
+        45, 100
     ),
-    "100/100 - 3s - 30ms/step - accuracy: 0.9 - loss: 0.3": Reading(done=100, total=100),
+    "100/100 - 3s - 30ms/step - accuracy: 0.9 - loss: 0.3": steps(100, 100),
     "Epoch 3/10": Reading(epoch=3, epochs=10),
     # examples of PyTorch: MNIST, ImageNet; timm, mmengine, fairseq, Megatron, YOLO
-    "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.3": Reading(epoch=1, done=640, total=60000),
-    "Epoch: [3][  10/5005]\tTime  0.5 ( 0.6)\tLoss 6.9e+00": Reading(epoch=3, done=10, total=5005),
-    "Train: 0 [  50/1251 (  4%)]  Loss: 6.94 (6.95)  Time: 0.4s": Reading(epoch=0, done=50, total=1251),
-    "2024/01/15 10:30:22 - mmengine - INFO - Epoch(train) [1][ 50/100]  lr: 1.0e-02  eta: 0:01:00": Reading(
-        epoch=1, done=50, total=100
+    "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.3": steps(640, 60000, epoch=1),
+    "Epoch: [3][  10/5005]\tTime  0.5 ( 0.6)\tLoss 6.9e+00": steps(10, 5005, epoch=3),
+    "Train: 0 [  50/1251 (  4%)]  Loss: 6.94 (6.95)  Time: 0.4s": steps(50, 1251, epoch=0),
+    "2024/01/15 10:30:22 - mmengine - INFO - Epoch(train) [1][ 50/100]  lr: 1.0e-02  eta: 0:01:00": steps(
+        50, 100, epoch=1
     ),
-    "epoch 003:   5%|5   | 10/200 [00:01<00:19, loss=5.1]": Reading(epoch=3, done=10, total=200, remaining=19),
-    " iteration      100/  500000 | consumed samples:        25600 | lm loss: 7.1": Reading(done=100, total=500000),
-    "      1/100     2.1G   0.05   0.04   128   640:  45%|████▌     | 45/100 [00:12<00:15]": Reading(
-        epoch=1, epochs=100, done=45, total=100, remaining=15
+    "epoch 003:   5%|5   | 10/200 [00:01<00:19, loss=5.1]": steps(10, 200, 19, epoch=3),
+    " iteration      100/  500000 | consumed samples:        25600 | lm loss: 7.1": steps(100, 500000),
+    "      1/100     2.1G   0.05   0.04   128   640:  45%|████▌     | 45/100 [00:12<00:15]": steps(
+        45, 100, 15, epoch=1, epochs=100
     ),
     # what people print
     "epoch 3/10": Reading(epoch=3, epochs=10),
@@ -68,17 +65,17 @@ COUNTERS = {
     "epoch 3/10 loss 0.31": Reading(epoch=3, epochs=10, epoch_ended=True),
     "Epoch 3/10 finished": Reading(epoch=3, epochs=10, epoch_ended=True),
     "epoch: 3 / 10, loss=0.2": Reading(epoch=3, epochs=10, epoch_ended=True),
-    "Epoch [3/10], Step [100/600], Loss: 0.1": Reading(epoch=3, epochs=10, done=100, total=600),
-    "step 120/1000": Reading(done=120, total=1000),
-    "[rank 0] Step: 120/1000 loss 2.3 (0.5 s/step)": Reading(done=120, total=1000),
-    "global step 120/1000.": Reading(done=120, total=1000),
-    "2024-01-15 10:30:22,123 INFO train.py:12 iter 120/1000 loss 0.3": Reading(done=120, total=1000),
-    "batch 10 of 100": Reading(done=10, total=100),
-    "[12/100] loss 0.3": Reading(done=12, total=100),
-    "2024-01-15 10:30:22 INFO [12/100] loss 0.3": Reading(done=12, total=100),
-    "Training [12/100]": Reading(done=12, total=100),
-    "Progress: 45.5%": Reading(done=0.455, total=1),
-    "45% done": Reading(done=0.45, total=1),
+    "Epoch [3/10], Step [100/600], Loss: 0.1": steps(100, 600, epoch=3, epochs=10),
+    "step 120/1000": steps(120, 1000),
+    "[rank 0] Step: 120/1000 loss 2.3 (0.5 s/step)": steps(120, 1000),
+    "global step 120/1000.": steps(120, 1000),
+    "2024-01-15 10:30:22,123 INFO train.py:12 iter 120/1000 loss 0.3": steps(120, 1000),
+    "batch 10 of 100": steps(10, 100),
+    "[12/100] loss 0.3": steps(12, 100),
+    "2024-01-15 10:30:22 INFO [12/100] loss 0.3": steps(12, 100),
+    "Training [12/100]": steps(12, 100),
+    "Progress: 45.5%": steps(0.455, 1),
+    "45% done": steps(0.45, 1),
 }
 
 NO_COUNTERS = [

@@ -1,7 +1,5 @@
 """`trainmaster history`: from a file, from a manager by its URL, and by the proxy of an API server."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """`trainmaster exec` and `trainmaster stack`, of pods that run as processes."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`trainmaster list`, `suspend`, `resume` and `delete`, on a whole cluster and on an API server that refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -33,11 +31,8 @@ async def test_jobs_of_both_apis_are_in_one_table(mine: Team, tmp_path: Path) ->
 
     async def settled() -> list[list[str]]:
         listed = rows((await mine.cli("list")).out)
-        return (
-            listed
-            if ["TrainJob", "busy", "Running", "-", "2/2"] in [row[:5] for row in listed] and "Succeeded" in str(listed)
-            else []
-        )
+        is_busy = ["TrainJob", "busy", "Running", "-", "2/2"] in [row[:5] for row in listed]
+        return listed if is_busy and "Succeeded" in str(listed) else []
 
     header, *listed = await until(settled)
     gate.touch()
@@ -60,10 +55,8 @@ async def test_jobs_of_both_apis_are_in_one_table(mine: Team, tmp_path: Path) ->
         "pytorchjob.kubeflow.org/older",
     ]
     printed = json.loads((await mine.cli("list", "-o", "json")).out)
-    assert [(each["kind"], each["metadata"]["name"]) for each in printed["items"]][2:] == [
-        ("TrainJob", "held"),
-        ("PyTorchJob", "older"),
-    ]
+    found = [(each["kind"], each["metadata"]["name"]) for each in printed["items"]]
+    assert found[2:] == [("TrainJob", "held"), ("PyTorchJob", "older")]
     assert (await mine.cli("list", "-o", "yaml")).out.count("\nkind: TrainJob\n") == 3
 
 

@@ -1,7 +1,5 @@
 """Logs of a job: which runs of which containers have them, and how they are merged by time."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -25,33 +23,12 @@ JOB = Job(
 )
 
 
-def pod(
-    name: str,
-    *,
-    part: str = "node",
-    index: str = "0",
-    created: str = "10",
-    nproc: str = "1",
-    command: str = "python",
-    **status: object,
-) -> JsonObject:
+def pod(name: str, *, part: str = "node", index: str = "0", created: str = "10", **status: object) -> JsonObject:
     labels = {"jobset.sigs.k8s.io/replicatedjob-name": part, "batch.kubernetes.io/job-completion-index": index}
-    return {
-        "metadata": {
-            "name": name,
-            "uid": f"uid-{name}",
-            "labels": labels,
-            "ownerReferences": [{"kind": "Job", "name": "a-node-0"}],
-            "creationTimestamp": f"2026-01-01T00:00:{created}Z",
-        },
-        "spec": {
-            "containers": [
-                {"name": "sidecar"},
-                {"name": "node", "command": [command], "env": [{"name": "PET_NPROC_PER_NODE", "value": nproc}]},
-            ]
-        },
-        "status": status,
-    }
+    owners = [{"kind": "Job", "name": "a-node-0"}]
+    metadata = {"name": name, "uid": f"uid-{name}", "labels": labels, "ownerReferences": owners}
+    metadata["creationTimestamp"] = f"2026-01-01T00:00:{created}Z"
+    return {"metadata": metadata, "spec": {"containers": [{"name": "sidecar"}, {"name": "node"}]}, "status": status}
 
 
 BACKING_OFF = {"reason": "CrashLoopBackOff"}
@@ -63,14 +40,8 @@ def container(restarts: int, state: str, last: str = "", **told: str) -> list[Js
 
 
 def test_members_are_in_the_order_of_ranks_and_older_pods_behind_newer_ones() -> None:
-    pods = [
-        pod("ten", index="10"),
-        pod("two", index="2"),
-        pod("data", part="dataset-initializer"),
-        pod("first", created="07"),
-        pod("second", created="08"),
-        pod("namesake", created="01"),
-    ]
+    pods = [pod("ten", index="10"), pod("two", index="2"), pod("data", part="dataset-initializer")]
+    pods += [pod(name, created=created) for name, created in (("first", "07"), ("second", "08"), ("namesake", "01"))]
     foreign = pod("foreign", index="3")
     foreign["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "of-others"}]
     found = members(JOB, [*pods, foreign])
@@ -78,9 +49,13 @@ def test_members_are_in_the_order_of_ranks_and_older_pods_behind_newer_ones() ->
     assert [each["metadata"]["name"] for each in found[0].pods] == ["second", "first"]
     assert [member.leads for member in found] == [True, False, False, False]
     # Torchrun starts several ranks on a node, if it runs there.
-    told = [("1", "python"), ("2", "torchrun"), ("auto", "torchrun"), ("500", "sh")]
-    found = [members(JOB, [pod("b", index="1", nproc=nproc, command=command)])[0] for nproc, command in told]
-    assert [member.name for member in found] == ["rank 1", "node 1 (ranks 2-3)", "node 1", "node 1"]
+    for nproc, command, name in (
+        *(("1", "python", "rank 1"), ("2", "torchrun", "node 1 (ranks 2-3)")),
+        *(("auto", "torchrun", "node 1"), ("500", "sh", "node 1")),
+    ):
+        node = pod("b", index="1")
+        node["spec"]["containers"][1] |= {"command": [command], "env": [{"name": "PET_NPROC_PER_NODE", "value": nproc}]}
+        assert [member.name for member in members(JOB, [node])] == [name]
     # A launcher leads.
     found = members(JOB, [pod("rank"), pod("mpirun", part="launcher")])
     assert [(member.name, member.leads) for member in found] == [("rank 0", False), ("launcher", True)]
@@ -158,12 +133,5 @@ async def test_logs_are_merged_by_time_and_each_stays_in_its_order() -> None:
     first = chunks(b"T1 a\nT4 b\nT3 late\nT9 c\n")
     second = chunks(b"T2 x\n", b"T5 y\nT5 z")
     found = [(name, line) async for name, line in merged({"0": first, "1": second, "2": chunks()})]
-    assert found == [
-        ("0", b"T1 a"),
-        ("1", b"T2 x"),
-        ("0", b"T4 b"),
-        ("0", b"T3 late"),
-        ("1", b"T5 y"),
-        ("1", b"T5 z"),
-        ("0", b"T9 c"),
-    ]
+    assert b"|".join(line for _, line in found) == b"T1 a|T2 x|T4 b|T3 late|T5 y|T5 z|T9 c"
+    assert "".join(name for name, _ in found) == "0100110"

@@ -1,7 +1,5 @@
 """`trainmaster logs` and `trainmaster attach`, of pods that run as processes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """Jobs by name, and in a table: which one is meant, and what is told if there is none."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -41,8 +39,7 @@ async def test_a_name_alone_means_the_trainjob_and_else_the_only_job(both: tuple
 
 
 @pytest.mark.nightly
-async def test_a_job_that_does_not_exist_is_told_with_those_that_do(quiet: tuple[Team, FaultyCluster]) -> None:
-    team, _ = quiet
+async def test_a_job_that_does_not_exist_is_told_with_those_that_do(team: Team) -> None:
     await team.submit("digits", "true")
     done = await team.cli("logs", "digts")
     assert (done.code, done.out) == (2, "")

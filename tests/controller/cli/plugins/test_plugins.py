@@ -1,7 +1,5 @@
 """`trainmaster plugins list`, `show` and `check`: what a controller would load, or why not; and `plugins new`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """`trainmaster run` as a program: on a whole cluster that runs pods as processes, or where nobody works on jobs."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -172,9 +170,8 @@ async def test_mistakes_are_explained_as_validate_explains_them(mine: Team, righ
     assert not (mine.directory / ".trainmaster").exists()
 
 
-async def test_what_the_server_admits_is_run_whatever_validate_says(quiet: tuple[Team, FaultyCluster]) -> None:
+async def test_what_the_server_admits_is_run_whatever_validate_says(team: Team) -> None:
     """The definitions of the cluster may be newer, or others."""
-    team, _ = quiet
     field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/novelty"
     body = json.dumps([{"op": "add", "path": field, "value": {"type": "string"}}]).encode()
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainjobs.trainer.kubeflow.org"
@@ -187,9 +184,8 @@ async def test_what_the_server_admits_is_run_whatever_validate_says(quiet: tuple
     assert "TrainJob research/novel created" in done.err
 
 
-async def test_nothing_is_submitted_if_something_cannot_be(quiet: tuple[Team, FaultyCluster]) -> None:
+async def test_nothing_is_submitted_if_something_cannot_be(team: Team) -> None:
     """Two of one name, a kind that nobody serves, another namespace."""
-    team, _ = quiet
     file = write(team.directory, runtime("unwanted"), trainjob("twice", "true"), trainjob("twice", "false"))
     done = await team.cli("run", file, code=2)
     assert re.sub(r":[0-9]+", ":N", done.err) == (
@@ -251,10 +247,9 @@ async def test_a_runtime_that_does_not_exist_is_told_with_those_that_do(mine: Te
 
 
 async def test_a_job_that_is_blocked_for_want_of_its_runtime_is_not_waited_for(
-    quiet: tuple[Team, FaultyCluster],
+    team: Team,
 ) -> None:
     """Where no webhook refuses it, its condition tells."""
-    team, _ = quiet
     async with team.started("run", write(team.directory, trainjob("lost", "true", runtime="shel"))) as running:
         await eventually(lambda: "TrainJob research/lost created\n" in running.err)
         await team.tell("lost", **BLOCKED)

@@ -1,7 +1,5 @@
 """`trainmaster run` where a TrainJob of the name exists, or existed: each run finds nothing of the one before it."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import sys
@@ -10,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 from support.commands import eventually, run_program
-from support.devcluster.faultycluster import FaultyCluster
 from support.samples import configmap, owner_reference
 from support.team import Team
 from support.terminals import Terminal
@@ -38,8 +35,7 @@ async def names(team: Team) -> dict[str, str]:
     return {item["metadata"]["name"]: item["metadata"]["uid"] for item in found["items"]}
 
 
-async def test_elsewhere_than_on_a_terminal_it_fails_and_names_the_ways_out(quiet: tuple[Team, FaultyCluster]) -> None:
-    team, _ = quiet
+async def test_elsewhere_than_on_a_terminal_it_fails_and_names_the_ways_out(team: Team) -> None:
     await team.submit("digits", "true")
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "script", "namespace": team.name}}
     file = write(team, config_map, team.manifest("digits", "false"), team.manifest("more", "true"))
@@ -54,9 +50,8 @@ async def test_elsewhere_than_on_a_terminal_it_fails_and_names_the_ways_out(quie
     assert (await team.client.list(CONFIGMAPS, team.name, field_selector="metadata.name=script"))["items"] == []
 
 
-async def test_another_one_takes_its_place(quiet: tuple[Team, FaultyCluster]) -> None:
+async def test_another_one_takes_its_place(team: Team) -> None:
     """What belongs to it is not lost: it may be applied again a moment later, before the garbage collector comes."""
-    team, _ = quiet
     old = await team.submit("digits", "true")
     script = configmap("script", namespace=team.name, ownerReferences=[owner_reference(old)])
     await team.client.create(CONFIGMAPS, script)
@@ -69,8 +64,7 @@ async def test_another_one_takes_its_place(quiet: tuple[Team, FaultyCluster]) ->
     assert "ownerReferences" not in (await team.client.get(CONFIGMAPS, team.name, "script"))["metadata"]
 
 
-async def test_nothing_is_replaced_by_what_would_be_refused(quiet: tuple[Team, FaultyCluster]) -> None:
-    team, _ = quiet
+async def test_nothing_is_replaced_by_what_would_be_refused(team: Team) -> None:
     await team.submit("digits", "true")
     before = await names(team)
     wrong = team.manifest("digits", "echo new", activeDeadlineSeconds=0)
@@ -79,8 +73,7 @@ async def test_nothing_is_replaced_by_what_would_be_refused(quiet: tuple[Team, F
     assert await names(team) == before
 
 
-async def test_a_new_name_is_found_beside_those_that_are_there(quiet: tuple[Team, FaultyCluster]) -> None:
-    team, _ = quiet
+async def test_a_new_name_is_found_beside_those_that_are_there(team: Team) -> None:
     for name in ("digits", "digits-2", "digits-4", "run-7"):
         await team.submit(name, "true")
     wanted = ("digits", "digits-2", "run-7", "own")
@@ -90,8 +83,7 @@ async def test_a_new_name_is_found_beside_those_that_are_there(quiet: tuple[Team
     assert set(await names(team)) == {*wanted, "digits-3", "digits-4", "digits-5", "run-8"}
 
 
-async def test_a_program_takes_what_belongs_to_it_along_under_the_new_name(quiet: tuple[Team, FaultyCluster]) -> None:
-    team, _ = quiet
+async def test_a_program_takes_what_belongs_to_it_along_under_the_new_name(team: Team) -> None:
     (team.directory / "train.py").write_text("print(1)\n")
     command = ["run", "train.py", "--name", "digits", "--no-follow", "--image", "python:3.13"]
     for options in ([], ["--if-exists", "rename"]):
@@ -106,8 +98,7 @@ async def test_a_program_takes_what_belongs_to_it_along_under_the_new_name(quiet
     assert sorted(owners) == sorted(jobs.values())
 
 
-async def test_who_attaches_follows_the_old_one_and_runs_only_the_others(quiet: tuple[Team, FaultyCluster]) -> None:
-    team, _ = quiet
+async def test_who_attaches_follows_the_old_one_and_runs_only_the_others(team: Team) -> None:
     old = await team.submit("digits", "true")
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "script", "namespace": team.name}}
     file = write(team, config_map, team.manifest("digits", "echo new"))
@@ -137,8 +128,7 @@ def answered(team: Team, file: str, *answers: str) -> tuple[int, str]:
         return code, terminal.output
 
 
-async def test_on_a_terminal_it_asks(quiet: tuple[Team, FaultyCluster]) -> None:
-    team, _ = quiet
+async def test_on_a_terminal_it_asks(team: Team) -> None:
     await team.submit("digits", "true")
     file = write(team, team.manifest("digits", "echo new"))
 

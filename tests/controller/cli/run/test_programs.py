@@ -1,7 +1,5 @@
 """`trainmaster run train.py` as a program, against an embedded cluster that runs pods as processes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What is said of options that `run` does not know."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -29,12 +27,8 @@ BEHIND = "what is meant for a program stands behind --"
         ("--nnodes 2 train.py", "--nnodes", "did you mean --nodes?", "--nodes 2 train.py"),
         ("--nnodes=2 train.py -- x", "--nnodes=2", "did you mean --nodes?", "--nodes=2 train.py -- x"),
         ("train.py --nproc_per_node 2", "--nproc_per_node 2", "did you mean --nproc?", "train.py --nproc 2"),
-        (
-            "train.py --nnodes 2 --nproc-per-node 2",
-            "--nnodes 2 --nproc-per-node 2",
-            "did you mean --nodes and --nproc?",
-            "train.py --nodes 2 --nproc 2",
-        ),
+        ("train.py --nnodes 2 --nproc-per-node 2", "--nnodes 2 --nproc-per-node 2", "did you mean --nodes and --nproc?",
+         "train.py --nodes 2 --nproc 2"),
         ("train.py --max-restarts 3", "--max-restarts 3", "did you mean --retries?", "train.py --retries 3"),
         ("train.py --node 2", "--node 2", "did you mean --nodes?", "train.py --nodes 2"),
         ("train.py --lr 2 --nodes 2", "--lr 2", BEHIND, "train.py --nodes 2 -- --lr 2"),
@@ -42,23 +36,15 @@ BEHIND = "what is meant for a program stands behind --"
         ("--config c.yaml train.py", "--config", BEHIND, "train.py -- --config c.yaml"),
         ("train.py --output-dir x -- --lr 1", "--output-dir x", BEHIND, "train.py -- --output-dir x --lr 1"),
         ("-m lib.train --lr 0.1", "--lr 0.1", BEHIND, "-m lib.train -- --lr 0.1"),
-        (
-            "train.py --node 2 --lr 0.1",
-            "--node 2 --lr 0.1",
-            f"did you mean --nodes?; {BEHIND}",
-            "train.py --nodes 2 -- --lr 0.1",
-        ),
-        (
-            "train.py --master-addr here --nodes 2",
-            "--master-addr here",
-            "--master-addr: the controller sets what torchrun is told by that",
-            "train.py --nodes 2",
-        ),
+        ("train.py --node 2 --lr 0.1", "--node 2 --lr 0.1", f"did you mean --nodes?; {BEHIND}",
+         "train.py --nodes 2 -- --lr 0.1"),
+        ("train.py --master-addr here --nodes 2", "--master-addr here",
+         "--master-addr: the controller sets what torchrun is told by that", "train.py --nodes 2"),
         ("torchrun --nnodes 2 train.py", "--nnodes", "did you mean --nodes?", "--nodes 2 train.py"),
         ("job.yaml --lr 0.1", "--lr 0.1", BEHIND, None),
         ("job.yaml --time-out 3", "--time-out 3", "did you mean --timeout?", None),
     ],
-)
+)  # fmt: skip
 def test_unknown_options_are_told_what_was_meant(line: str, unknown: str, told: str, corrected: str | None) -> None:
     expected = told if corrected is None else f"{told}\n  what next: `trainmaster run {corrected}`"
     assert advice(line.split(), unknown.split(), OPTIONS) == expected
@@ -119,10 +105,7 @@ def refused(arguments: list[str], code: int, capsys: pytest.CaptureFixture[str])
         (["lib"], "trainmaster:   what next: `trainmaster run lib/beside.py` runs a program"),
         (["train.py", "--env", "=x"], "argument --env: '=x' is not NAME=VALUE"),
         (["train.py", "--env", "NO_SUCH_VARIABLE"], "argument --env: NO_SUCH_VARIABLE has no value here to take"),
-        (
-            ["train.py", "--env", "PET_NNODES=2"],
-            "--env PET_NNODES: the runtime torch-distributed sets",
-        ),
+        (["train.py", "--env", "PET_NNODES=2"], "--env PET_NNODES: the runtime torch-distributed sets"),
         (["train.py", "--nodes", "0"], "argument --nodes: '0' is no whole number from 1 on"),
         (["train.py", "--nproc", "many"], "argument --nproc: 'many' is neither auto nor a whole number from 1 on"),
         (["train.py", "--memory", "8GB"], "argument --memory: '8GB' is not a quantity"),
@@ -251,10 +234,7 @@ def test_files_that_cannot_be_used_are_told(project: Path, capsys: pytest.Captur
         ("a: 1\nb: [1\nc: 2\n", "trainmaster: job.yaml:3: "),
         ("kind: TrainJob\n", "trainmaster: job.yaml:1: apiVersion is missing"),
         ("---\n# nothing\n", "trainmaster: no TrainJob or other job in"),
-        (
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
-            "trainmaster: no TrainJob or other job in",
-        ),
+        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "trainmaster: no TrainJob or other job in"),
     ):
         file.write_text(text)
         (line,) = refused(["job.yaml"], 2, capsys).splitlines()

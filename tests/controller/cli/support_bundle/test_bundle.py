@@ -1,7 +1,5 @@
 """What gets into a bundle, pages of a manager among it, what is taken out of it, and the archive as a file."""
 
-from __future__ import annotations
-
 import base64
 import io
 import tarfile

@@ -1,7 +1,5 @@
 """`trainmaster support-bundle` on embedded clusters: what is in the archive, and what never is."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -1,7 +1,5 @@
 """`trainmaster top`, on an API server on which nobody works, and on a whole cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

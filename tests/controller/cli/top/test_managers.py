@@ -1,7 +1,5 @@
 """The replicas of the manager, and the nodes with what is asked of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.top import NOW, ago, node, node_object, pod_on
@@ -13,10 +11,8 @@ from trainmaster.runtime.jsontree import JsonObject
 
 def replica(name: str, *, ready: bool = True, **status: Any) -> JsonObject:
     condition = {"type": "Ready", "status": "True" if ready else "False", "message": "containers with unready status"}
-    return {
-        "metadata": {"name": name, "namespace": "kubeflow-system"},
-        "status": {"phase": "Running", "conditions": [condition], **status},
-    }
+    told = {"phase": "Running", "conditions": [condition], **status}
+    return {"metadata": {"name": name, "namespace": "kubeflow-system"}, "status": told}
 
 
 def lease(holder: str, *, renewed: float = 2, namespace: str = "kubeflow-system") -> JsonObject:
@@ -25,11 +21,7 @@ def lease(holder: str, *, renewed: float = 2, namespace: str = "kubeflow-system"
 
 
 def test_the_pod_that_holds_the_lease_leads_and_comes_first_and_an_embedded_one_has_no_pod() -> None:
-    found = managers_of(
-        [replica("manager-a"), replica("manager-b")],
-        [lease("manager-b_0b5f")],
-        now=NOW,
-    )
+    found = managers_of([replica("manager-a"), replica("manager-b")], [lease("manager-b_0b5f")], now=NOW)
     assert [(each.name, each.leads, each.is_ready) for each in found.replicas] == [
         ("manager-b", True, True),
         ("manager-a", False, True),
@@ -66,10 +58,8 @@ def test_why_a_replica_is_not_ready() -> None:
     container = {"name": "manager", "restartCount": 7, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
     crashing = replica("a", ready=False, containerStatuses=[container])
     found = managers_of([crashing, replica("b", ready=False)], [], now=NOW)
-    assert [(each.problem, each.restarts) for each in found.replicas] == [
-        ("CrashLoopBackOff", 7),
-        ("containers with unready status", 0),
-    ]
+    told = [(each.problem, each.restarts) for each in found.replicas]
+    assert told == [("CrashLoopBackOff", 7), ("containers with unready status", 0)]
     # A pod that ends is no replica any more.
     ending = replica("a")
     ending["metadata"]["deletionTimestamp"] = ago(1)
@@ -98,13 +88,8 @@ def test_requests_are_those_of_the_pods_that_are_on_a_node_now() -> None:
 
 def test_what_is_kept_of_a_pod_is_enough_for_its_requests() -> None:
     pod = pod_on("a", "one", cpu="1")
-    pod["spec"] |= {
-        "initContainers": [
-            {"name": "sidecar", "restartPolicy": "Always", "resources": {"requests": {"cpu": "2"}}, "env": [{}]}
-        ],
-        "overhead": {"cpu": "500m"},
-        "volumes": [{"name": "data"}],
-    }
+    sidecar = {"name": "sidecar", "restartPolicy": "Always", "resources": {"requests": {"cpu": "2"}}, "env": [{}]}
+    pod["spec"] |= {"initContainers": [sidecar], "overhead": {"cpu": "500m"}, "volumes": [{"name": "data"}]}
     pod["metadata"]["annotations"] = {"long": "text"}
     trimmed = trimmed_pod(pod)
     requests = PodRequests()

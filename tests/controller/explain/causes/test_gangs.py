@@ -1,7 +1,5 @@
 """GangIncomplete of gangs that Kubernetes itself schedules: PodGroups of scheduling.k8s.io."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

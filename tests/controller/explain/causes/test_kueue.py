@@ -1,7 +1,5 @@
 """QuotaExceeded of queues of Kueue and Volcano with who holds the quota, and GangIncomplete with who misses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """DeadlineExceeded, BackoffLimitExceeded, TimeToLiveExpired and Suspended; what the status tells without pods."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """RuntimeMissing, Refused, PluginFailed and QuotaExceeded, as manager, API server and controllers tell them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -97,33 +95,18 @@ def test_a_runtime_that_does_not_exist_is_told_with_those_that_do() -> None:
     [
         (QUOTA, Cause.QUOTA_EXCEEDED, "kubectl describe resourcequota team-quota -n team"),
         ('Error creating: admission webhook "deny.acme.io" denied the request: no', Cause.REFUSED, "deny.acme.io"),
-        (
-            'Error creating: Internal error occurred: failed calling webhook "gone.acme.io": no endpoints',
-            Cause.REFUSED,
-            "gone.acme.io does not answer",
-        ),
-        (
-            'Error creating: pods "x" is forbidden: violates PodSecurity "restricted:latest"',
-            Cause.REFUSED,
-            "kubectl describe namespace team",
-        ),
-        (
-            'Error creating: pods "x" is forbidden: failed quota: team: must specify requests.cpu for: node',
-            Cause.QUOTA_EXCEEDED,
-            "say how much it needs: the quota counts requests.cpu",
-        ),
-        (
-            'pods "x" is forbidden: error looking up service account team/trainer: serviceaccount "trainer" not found',
-            Cause.REFUSED,
-            "kubectl create serviceaccount trainer -n team",
-        ),
-        (
-            'Error creating: pods "x" is forbidden: maximum memory usage per Container is 1Gi, but limit is 2Gi',
-            Cause.REFUSED,
-            "kubectl describe limitranges -n team",
-        ),
+        ('Error creating: Internal error occurred: failed calling webhook "gone.acme.io": no endpoints', Cause.REFUSED,
+         "gone.acme.io does not answer"),
+        ('Error creating: pods "x" is forbidden: violates PodSecurity "restricted:latest"', Cause.REFUSED,
+         "kubectl describe namespace team"),
+        ('Error creating: pods "x" is forbidden: failed quota: team: must specify requests.cpu for: node',
+         Cause.QUOTA_EXCEEDED, "say how much it needs: the quota counts requests.cpu"),
+        ('pods "x" is forbidden: error looking up service account team/trainer: serviceaccount "trainer" not found',
+         Cause.REFUSED, "kubectl create serviceaccount trainer -n team"),
+        ('Error creating: pods "x" is forbidden: maximum memory usage per Container is 1Gi, but limit is 2Gi',
+         Cause.REFUSED, "kubectl describe limitranges -n team"),
     ],
-)
+)  # fmt: skip
 def test_pods_that_are_refused_are_told_by_events_of_their_job(note: str, cause: Cause, advice: str) -> None:
     events = [event("FailedCreate", note, kind="Job", name="demo-node-0", first=3, last=200, count=7)]
     found = explain(view(jobsets=[jobset()], jobs=[job()], pods=[], events=events)).findings[0]

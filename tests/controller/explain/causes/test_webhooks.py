@@ -1,7 +1,5 @@
 """Refused by a webhook or a policy, and whose it is; controllers that are absent, by what is not done."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A machine without a configuration of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

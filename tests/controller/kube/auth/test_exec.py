@@ -1,7 +1,5 @@
 """Exec plugins: when they run, what they get, and how their errors read."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """Kubeconfig files: which parts are used, and how the errors in them read."""
 
-from __future__ import annotations
-
 import base64
 import ssl
 import tempfile
@@ -29,29 +27,19 @@ async def test_unknown_context(tmp_path: Path) -> None:
     ("changes", "fault"),
     [
         ({"contexts": []}, "it has no context; add one with `kubectl config set-context`, for one of: c"),
-        (
-            {"current-context": None},
-            "no current-context is set; choose one with `kubectl config use-context`: it has: main",
-        ),
-        (
-            {"current-context": "gone"},
-            "it has no context 'gone', its current-context; choose one with `kubectl config use-context`: it has: main",
-        ),
-        (
-            {"clusters": [{"name": "d", "cluster": {}}]},
-            "its context 'main' is of cluster 'c', which is missing; it has: d",
-        ),
-        (
-            {"clusters": [{"name": "c", "cluster": {"tls-server-name": "server"}}]},
-            (
-                "its cluster 'c' names no server; have the tool that made the cluster write it again, or name another "
-                "with --kubeconfig or KUBECONFIG"
-            ),
-        ),
+        ({"current-context": None},
+         "no current-context is set; choose one with `kubectl config use-context`: it has: main"),
+        ({"current-context": "gone"},
+         "it has no context 'gone', its current-context; choose one with `kubectl config use-context`: it has: main"),
+        ({"clusters": [{"name": "d", "cluster": {}}]},
+         "its context 'main' is of cluster 'c', which is missing; it has: d"),
+        ({"clusters": [{"name": "c", "cluster": {"tls-server-name": "server"}}]},
+         ("its cluster 'c' names no server; have the tool that made the cluster write it again, or name another "
+          "with --kubeconfig or KUBECONFIG")),
         ({"users": []}, "its context 'main' is of user 'u', which is missing; it has: none"),
         ({"contexts": [{"name": "main", "context": {"user": "u"}}]}, "its context 'main' names no cluster; it has: c"),
     ],
-)
+)  # fmt: skip
 async def test_parts_that_do_not_fit_together(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:
     path = tmp_path / "k"
     document = yaml.safe_load(Path(write_kubeconfig(path)).read_text())
@@ -96,32 +84,20 @@ async def test_file_that_is_no_kubeconfig(tmp_path: Path, content: bytes, said: 
         ({"current-context": ["main"]}, "current-context must be text, but is a list"),
         ({"users": [{"user": {"token": "hidden"}}]}, "users[0] has no name"),
         ({"users": [{"name": 5, "user": {"token": "hidden"}}]}, "users[0].name must be text, but is a number"),
-        (
-            {"users": [{"name": "u", "user": {"token": {"value": "hidden"}}}]},
-            "users[0].user.token (user 'u') must be text, but is a mapping",
-        ),
-        (
-            {"users": [{"name": "u", "user": {"exec": {"command": "a", "env": [{"name": "A", "value": 1}]}}}]},
-            "users[0].user.exec.env[0].value (user 'u') must be text, but is a number",
-        ),
-        (
-            {"users": [{"name": "v"}, {"name": "u", "user": {"as-user-extra": {"reason": "hidden"}}}]},
-            "users[1].user.as-user-extra.reason (user 'u') must be a list, but is text",
-        ),
-        (
-            {"users": [{"name": "u", "user": {"auth-provider": {"name": "oidc", "config": {"id-token": 5}}}}]},
-            "users[0].user.auth-provider.config.id-token (user 'u') must be text, but is a number",
-        ),
-        (
-            {"clusters": [{"name": "c", "cluster": {"insecure-skip-tls-verify": "yes"}}]},
-            "clusters[0].cluster.insecure-skip-tls-verify (cluster 'c') must be true or false, but is text",
-        ),
-        (
-            {"contexts": [{"name": "main", "context": ["c", "u"]}]},
-            "contexts[0].context (context 'main') must be a mapping, but is a list",
-        ),
+        ({"users": [{"name": "u", "user": {"token": {"value": "hidden"}}}]},
+         "users[0].user.token (user 'u') must be text, but is a mapping"),
+        ({"users": [{"name": "u", "user": {"exec": {"command": "a", "env": [{"name": "A", "value": 1}]}}}]},
+         "users[0].user.exec.env[0].value (user 'u') must be text, but is a number"),
+        ({"users": [{"name": "v"}, {"name": "u", "user": {"as-user-extra": {"reason": "hidden"}}}]},
+         "users[1].user.as-user-extra.reason (user 'u') must be a list, but is text"),
+        ({"users": [{"name": "u", "user": {"auth-provider": {"name": "oidc", "config": {"id-token": 5}}}}]},
+         "users[0].user.auth-provider.config.id-token (user 'u') must be text, but is a number"),
+        ({"clusters": [{"name": "c", "cluster": {"insecure-skip-tls-verify": "yes"}}]},
+         "clusters[0].cluster.insecure-skip-tls-verify (cluster 'c') must be true or false, but is text"),
+        ({"contexts": [{"name": "main", "context": ["c", "u"]}]},
+         "contexts[0].context (context 'main') must be a mapping, but is a list"),
     ],
-)
+)  # fmt: skip
 async def test_entries_of_a_wrong_shape_are_named_with_their_file_and_never_shown(
     tmp_path: Path, changes: dict[str, Any], fault: str
 ) -> None:

@@ -1,7 +1,5 @@
 """Which cluster a configuration is found for, with the account of a pod, and through which proxy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Credentials that are renewed: by several at once, and by their provider."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """Certificates, keys and tokens that are replaced while a client lives, against servers with real TLS."""
 
-from __future__ import annotations
-
 import base64
 import json
 import ssl

@@ -1,7 +1,5 @@
 """An informer of the simulated server's pods."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Informers: the store and the handlers are what counts."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An informer against a model of an API server that lags, breaks, forgets and refuses, in any order."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Lists and watches as one collection, lists by a watch, and lists that are decoded in steps."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """What one reflector reads and how it fares, what is told of a change, and what is logged of an outage."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The reader against a server that misbehaves byte by byte."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

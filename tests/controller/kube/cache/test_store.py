@@ -1,7 +1,5 @@
 """The store and its indexes."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 from collections.abc import Iterable
@@ -16,6 +14,11 @@ from trainmaster.controller.kube.cache.delta import Delta, Entry
 from trainmaster.controller.kube.cache.store import Store, object_key, parse_resource_version, split_key
 from trainmaster.runtime.jsontext import MAX_DEPTH
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject, why_unreadable
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
 
 
 def thing(name: str, version: int = 1, *, color: str = "red", namespace: str | None = "ns") -> JsonObject:
@@ -46,8 +49,7 @@ def test_keys_are_namespace_and_name() -> None:
 
 
 @pytest.mark.guarantee("S-21")
-def test_objects_are_found_by_namespace() -> None:
-    store = Store()
+def test_objects_are_found_by_namespace(store: Store) -> None:
     replace(store, [thing("a"), thing("b", namespace="ns2"), thing("c"), thing("ns", namespace=None)])
     assert names(list(store.each("ns"))) == names(list(store.each("ns"))) == ["a", "c"]
     assert names(list(store.each())) == ["a", "b", "c", "ns"]
@@ -57,8 +59,7 @@ def test_objects_are_found_by_namespace() -> None:
 
 
 @pytest.mark.guarantee("S-21")
-def test_an_index_added_late_covers_what_is_stored() -> None:
-    store = Store()
+def test_an_index_added_late_covers_what_is_stored(store: Store) -> None:
     store.put(thing("a"))
     store.add_indexer("color", color)
     store.put(thing("b", color="blue"))
@@ -69,8 +70,7 @@ def test_an_index_added_late_covers_what_is_stored() -> None:
 
 
 @pytest.mark.guarantee("S-21")
-def test_index_names_are_checked() -> None:
-    store = Store()
+def test_index_names_are_checked(store: Store) -> None:
     store.add_indexer("color", color)
     store.add_indexer("color", color)
     with pytest.raises(ValueError, match="another function"):
@@ -79,8 +79,7 @@ def test_index_names_are_checked() -> None:
         store.index_keys("colour", "red")
 
 
-def test_object_that_an_index_cannot_read_is_stored_all_the_same() -> None:
-    store = Store()
+def test_object_that_an_index_cannot_read_is_stored_all_the_same(store: Store) -> None:
     store.add_indexer("color", color)
     odd: JsonObject = {"metadata": {"name": "odd"}}
     store.put(odd)
@@ -92,8 +91,7 @@ def test_object_that_an_index_cannot_read_is_stored_all_the_same() -> None:
 
 
 @pytest.mark.guarantee("S-7")
-def test_the_version_that_was_reached_never_goes_back() -> None:
-    store = Store()
+def test_the_version_that_was_reached_never_goes_back(store: Store) -> None:
     replace(store, [], version="9")
     store.update_resource_version("7")
     assert store.resource_version == 9
@@ -109,9 +107,8 @@ OBJECTS = st.builds(thing, st.sampled_from("abcd"), st.integers(1, 5), color=st.
 
 @pytest.mark.guarantee("S-2", "S-6")
 @pytest.mark.parametrize("namespace", [None, "ns"])
-def test_what_is_there_before_and_after_a_replacement_is_never_missing(namespace: str | None) -> None:
+def test_what_is_there_before_and_after_a_replacement_is_never_missing(store: Store, namespace: str | None) -> None:
     """Readers in other threads come between any two steps; here the steps are those of the entries."""
-    store = Store()
     store.add_indexer("color", color)
     objects = [thing("a"), thing("b"), thing("c")]
     replace(store, [*objects, thing("d", namespace="other")])
@@ -152,8 +149,7 @@ def test_indexes_always_fit_the_objects(steps: list[JsonObject | str | list[Json
 
 
 @pytest.mark.guarantee("S-8", "P-23")
-def test_what_a_reader_changes_is_its_own() -> None:
-    store = Store()
+def test_what_a_reader_changes_is_its_own(store: Store) -> None:
     given = thing("a")
     store.put(given)
     given["metadata"]["labels"]["color"] = "spoiled"
@@ -163,8 +159,7 @@ def test_what_a_reader_changes_is_its_own() -> None:
     assert store.get("ns/a") == thing("a")
 
 
-def test_what_is_decoded_later_is_as_it_was() -> None:
-    store = Store()
+def test_what_is_decoded_later_is_as_it_was(store: Store) -> None:
     store.put(thing("a"))
     body = store.body("ns/a")
     store.put(thing("a", 2))
@@ -174,8 +169,7 @@ def test_what_is_decoded_later_is_as_it_was() -> None:
 
 
 @pytest.mark.guarantee("S-6")
-def test_an_index_that_comes_between_entry_and_replacement_covers_the_entry() -> None:
-    store = Store()
+def test_an_index_that_comes_between_entry_and_replacement_covers_the_entry(store: Store) -> None:
     entries = [store.entry(thing("a"))]
     store.add_indexer("color", color)
     store.replace(entries, resource_version="1")
@@ -183,9 +177,8 @@ def test_an_index_that_comes_between_entry_and_replacement_covers_the_entry() ->
 
 
 @pytest.mark.guarantee("S-2", "S-15")
-def test_only_differences_are_returned_and_earlier_readers_keep_what_they_have() -> None:
+def test_only_differences_are_returned_and_earlier_readers_keep_what_they_have(store: Store) -> None:
     """Deletions come first, so that whoever counts never counts too many."""
-    store = Store()
     replace(store, [thing("same"), thing("changed"), thing("gone")])
     before, late = list(store.each()), store.each()
     changes = replace(store, [thing("new"), thing("same"), thing("changed", 2)])
@@ -203,8 +196,7 @@ def test_only_differences_are_returned_and_earlier_readers_keep_what_they_have()
 
 
 @pytest.mark.guarantee("S-15")
-def test_without_a_version_nothing_is_the_same() -> None:
-    store = Store()
+def test_without_a_version_nothing_is_the_same(store: Store) -> None:
     odd: JsonObject = {"metadata": {"name": "odd"}}
     store.put(odd)
     assert not store.holds(object_key(odd), odd)
@@ -212,17 +204,15 @@ def test_without_a_version_nothing_is_the_same() -> None:
 
 
 @pytest.mark.guarantee("S-4")
-def test_the_uid_is_known_without_decoding() -> None:
-    store = Store()
+def test_the_uid_is_known_without_decoding(store: Store) -> None:
     store.put(thing("a", 7))
     assert (store.uid("ns/a"), store.version("ns/a")) == ("a", "7")
     assert (store.uid("ns/b"), store.version("ns/b")) == (None, None)
 
 
 @pytest.mark.guarantee("S-2")
-def test_a_key_that_comes_twice_is_stored_once() -> None:
+def test_a_key_that_comes_twice_is_stored_once(store: Store) -> None:
     """Pages of a list may overlap if objects are made between them; the later one counts."""
-    store = Store()
     store.add_indexer("color", color)
     replace(store, [thing("a"), thing("a", 2, color="blue")])
     assert list(store.each()) == [thing("a", 2, color="blue")]
@@ -251,8 +241,7 @@ def test_an_object_that_is_nested_too_deeply_keeps_its_metadata_and_says_so(leve
     assert why_unreadable(kept)
 
 
-def test_managed_fields_that_are_nested_too_deeply_do_not_make_an_object_unreadable() -> None:
-    store = Store()
+def test_managed_fields_that_are_nested_too_deeply_do_not_make_an_object_unreadable(store: Store) -> None:
     store.put(obj := thing("a"))
     plain = store.get("ns/a")
     obj["metadata"]["managedFields"] = [{"manager": "m", "fieldsV1": nested(400)}]
@@ -261,8 +250,7 @@ def test_managed_fields_that_are_nested_too_deeply_do_not_make_an_object_unreada
 
 
 @pytest.mark.guarantee("P-21")
-def test_what_is_kept_has_no_room_to_spare() -> None:
-    store = Store()
+def test_what_is_kept_has_no_room_to_spare(store: Store) -> None:
     store.add_indexer("name", lambda obj: [obj["metadata"]["name"]])
     objects = [thing(f"thing-{number}") for number in range(1000)]
     tracemalloc.start()
@@ -276,8 +264,7 @@ def test_what_is_kept_has_no_room_to_spare() -> None:
 
 
 @pytest.mark.guarantee("P-22")
-def test_the_garbage_collector_walks_through_no_object() -> None:
-    store = Store()
+def test_the_garbage_collector_walks_through_no_object(store: Store) -> None:
     store.add_indexer("name", lambda obj: [obj["metadata"]["name"]])
     gc.collect()
     before = len(gc.get_objects())
@@ -289,9 +276,8 @@ def test_the_garbage_collector_walks_through_no_object() -> None:
 
 
 @pytest.mark.guarantee("S-21")
-def test_an_index_function_that_fails_for_all_is_told_of_a_few_times() -> None:
+def test_an_index_function_that_fails_for_all_is_told_of_a_few_times(store: Store) -> None:
     """A cache has ten thousands of objects; each of them is there all the same."""
-    store = Store()
     store.add_indexer("odd", lambda obj: [obj["nothing"]])
     with capture_logs() as logs:
         for number in range(100):

@@ -1,7 +1,5 @@
 """A server that keeps one lease, in virtual time."""
 
-from __future__ import annotations
-
 import pytest
 from support.leases import LeaseServer
 from support.virtualtime import VirtualClock

@@ -1,7 +1,5 @@
 """Candidates for one lease, in virtual time."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -4,8 +4,6 @@ A world in virtual time, drawn from a seed: three candidates on clocks of differ
 and duplicates nothing but time, processes that are paused, blocked, killed, stopped in order and started again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random

@@ -1,7 +1,5 @@
 """The end of leading: the lease is released when the work has ended, and only then."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The client: requests, credentials, metrics."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

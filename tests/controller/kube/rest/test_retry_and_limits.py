@@ -1,7 +1,5 @@
 """Requests that are tried again, and how many at once and in a second."""
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Connections of a client: for how long they are waited for, used again, and when they are closed."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """From bytes to events, whatever the bytes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import pairwise

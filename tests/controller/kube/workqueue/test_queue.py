@@ -1,7 +1,5 @@
 """The queue: the numbered rules of client-go and controller-runtime, and sequences of calls against a simple model."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field

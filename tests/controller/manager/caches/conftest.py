@@ -1,15 +1,8 @@
-"""A clock that stands still, and a server whose time it is."""
-
-from __future__ import annotations
+"""A server whose time is that of a clock that stands still."""
 
 import pytest
 from support.caches import Cluster
 from support.virtualtime import VirtualClock
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 @pytest.fixture

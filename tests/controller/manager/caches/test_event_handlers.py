@@ -1,7 +1,5 @@
 """Which TrainJobs a change enqueues, and what is remembered of workloads that go."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable
 from functools import partial

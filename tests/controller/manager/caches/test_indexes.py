@@ -1,7 +1,5 @@
 """One informer for each kind, the indexes that plugins declare, and kinds that the cluster does not serve."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

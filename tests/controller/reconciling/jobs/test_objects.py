@@ -1,7 +1,5 @@
 """What a kind builds besides pods and Services (MPIJobs, autoscalers): when it is written, stays and goes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

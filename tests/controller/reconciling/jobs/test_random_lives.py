@@ -1,7 +1,5 @@
 """Random lives of jobs, and crashes between any two writes: the end state is what the job wants."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The reconciler of jobs: the life of a job, and what becomes of it when something goes wrong."""
 
-from __future__ import annotations
-
 import pytest
 from support.jobworld import JobWorld, job_object, pytorchjob, replicas, requests_of
 

@@ -1,7 +1,5 @@
 """What a job tells besides its conditions, and how replicas that fail are counted."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What the writes of a plan look like, and what follows when they fail or meet something else."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Counts of pods: one reconcile a second however many events tell of them, and none of what else happens waits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

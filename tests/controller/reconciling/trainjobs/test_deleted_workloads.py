@@ -1,7 +1,5 @@
 """Workloads that are gone: a TrainJob that has trained does not train again (B27)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

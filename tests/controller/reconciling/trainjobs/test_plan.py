@@ -1,7 +1,5 @@
 """What is planned for odd runtimes and TrainJobs and objects of somebody else, and from which snapshot of a runtime."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,9 +49,8 @@ def _spec(obj: JsonObject, **fields: Any) -> JsonObject:
         (_spec(runtime_object(), replicatedJobs=[None]), r"replicatedJobs[0]: must be an object"),
     ],
 )
-async def test_a_malformed_runtime_is_told_and_not_frozen(runtime: JsonObject, message: str) -> None:
+async def test_a_malformed_runtime_is_told_and_not_frozen(world: World, runtime: JsonObject, message: str) -> None:
     """Frozen, it would stay wrong for this job even after its author has corrected it."""
-    world = World()
     world.put(trainjob_object(), runtime)
     await world.reconcile()
     assert world.conditions["Blocked"]["reason"] == "RuntimeInvalid"
@@ -76,9 +73,8 @@ async def test_a_malformed_runtime_is_told_and_not_frozen(runtime: JsonObject, m
         runtime_object({**_with_container(), "replicas": None}, volumeClaimPolicies=[{"templates": [{"spec": None}]}]),
     ],
 )
-async def test_null_is_the_same_as_absent(runtime: JsonObject) -> None:
+async def test_null_is_the_same_as_absent(world: World, runtime: JsonObject) -> None:
     """As for the API server, which decides whether what is left is a JobSet."""
-    world = World()
     resources = {"limits": {"cpu": 1}, "claims": [{"name": "a"}]}
     claim = {"name": "a", "resourceClaimName": "c", "resourceClaimTemplateName": None}
     world.put(trainjob_object(trainer={"resourcesPerNode": resources, "resourceClaimsPerNode": [claim]}))
@@ -106,9 +102,8 @@ async def test_a_quantity_of_the_trainjob_that_nobody_can_read_is_told() -> None
     assert "resourcesPerNode: memory: '1e500' is not a quantity" in world.conditions["Blocked"]["message"]
 
 
-async def test_a_snapshot_that_was_damaged_by_hand_is_told() -> None:
+async def test_a_snapshot_that_was_damaged_by_hand_is_told(world: World) -> None:
     """That of a TrainJob whose status has no digest; others are bound to what was frozen."""
-    world = World()
     job = trainjob_object(
         status={"jobsStatus": [{"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 0}]}
     )
@@ -143,9 +138,8 @@ async def test_an_orphaned_snapshot_is_told_with_its_remedy_which_helps() -> Non
     assert "Blocked" not in world.conditions
 
 
-async def test_a_snapshot_in_another_form_is_not_rewritten() -> None:
+async def test_a_snapshot_in_another_form_is_not_rewritten(world: World) -> None:
     """It was JSON in earlier versions, and may have been edited by hand."""
-    world = World()
     job = trainjob_object()
     text = orjson.dumps(load_yaml(encode_runtime(runtime_object()))).decode()
     world.put(job, runtime_object(), build_snapshot(parse_trainjob(job), text))
@@ -224,8 +218,7 @@ async def test_a_snapshot_is_immutable_and_its_digest_is_in_the_status() -> None
     assert bound_to(world) == snapshot_digest(written["data"]["runtime"])
 
 
-async def test_a_snapshot_counts_although_what_follows_has_no_answer_and_the_runtime_changes() -> None:
-    world = World()
+async def test_a_snapshot_counts_although_what_follows_has_no_answer_and_the_runtime_changes(world: World) -> None:
     world.put(trainjob_object(), runtime_object())
     apply = world.apply
 
@@ -274,9 +267,8 @@ async def test_a_snapshot_that_was_refused_is_frozen_anew_when_it_is_deleted() -
     assert bound_to(world) == snapshot_digest(snapshot("newer")["data"]["runtime"])
 
 
-async def test_a_snapshot_is_bound_before_the_status_is_first_written() -> None:
+async def test_a_snapshot_is_bound_before_the_status_is_first_written(world: World) -> None:
     """A TrainJob that runs has no status before its JobSet has one."""
-    world = World()
     world.put(trainjob_object(), runtime("vetted"))
     await world.reconcile()
     assert "patch status" not in world.requests
@@ -296,9 +288,8 @@ async def test_a_snapshot_that_was_there_before_the_manager_must_hold_the_runtim
     assert "apply JobSet" not in world.requests
 
 
-async def test_a_snapshot_that_was_somebody_elses_must_hold_the_runtime_when_it_is_the_trainjobs() -> None:
+async def test_a_snapshot_that_was_somebody_elses_must_hold_the_runtime_when_it_is_the_trainjobs(world: World) -> None:
     """The status that tells of the first one has no digest, and makes the TrainJob no older than digests."""
-    world = World()
     claimed = snapshot("evil")
     foreign = {**claimed, "metadata": {**claimed["metadata"], "ownerReferences": []}}
     world.put(trainjob_object(), runtime("vetted"), foreign)
@@ -311,9 +302,8 @@ async def test_a_snapshot_that_was_somebody_elses_must_hold_the_runtime_when_it_
     assert "apply JobSet" not in world.requests
 
 
-async def test_a_snapshot_without_a_digest_is_taken_once_and_then_bound() -> None:
+async def test_a_snapshot_without_a_digest_is_taken_once_and_then_bound(world: World) -> None:
     """The Go original wrote it, or a version before there were digests; the runtime has changed since."""
-    world = World()
     status = {"jobsStatus": [{"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 1}]}
     world.put(trainjob_object(suspend=True, status=status), runtime("newer"), snapshot("frozen"))
     await world.reconcile()
@@ -335,9 +325,8 @@ async def test_the_digest_goes_when_the_job_has_ended() -> None:
     assert bound_to(world) == ""
 
 
-async def test_a_definition_without_the_field_costs_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_definition_without_the_field_costs_one_write(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server drops what the original's definition does not have."""
-    world = World()
     store = world.store
 
     def pruning(obj: JsonObject) -> JsonObject:

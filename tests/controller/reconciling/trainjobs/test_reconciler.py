@@ -1,7 +1,5 @@
 """The reconciler of TrainJobs: what it makes of what the caches show, do not show yet, or cannot read."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Any
@@ -99,9 +97,8 @@ async def test_an_unreadable_trainjob_is_given_up_until_it_changes() -> None:
     assert len(world.events) == 1
 
 
-async def test_an_unreadable_trainjob_of_another_controller_is_left_alone() -> None:
+async def test_an_unreadable_trainjob_of_another_controller_is_left_alone(world: World) -> None:
     """Whoever manages it writes its status; two writers would fight."""
-    world = World()
     world.put(trainjob_object(managedBy="kueue.x-k8s.io/multikueue", suspend="yes"))
     await world.reconcile()
     assert not world.patches
@@ -112,16 +109,14 @@ async def test_an_unreadable_trainjob_of_another_controller_is_left_alone() -> N
 
 
 @pytest.mark.parametrize("status", [{"conditions": [{"message": "odd"}]}, {"conditions": None}, {"conditions": {}}])
-async def test_an_odd_status_is_no_reason_to_fail(status: JsonObject) -> None:
-    world = World()
+async def test_an_odd_status_is_no_reason_to_fail(world: World, status: JsonObject) -> None:
     world.put(trainjob_object(suspend="yes", status=status))
     await world.reconcile()
     assert world.conditions["Blocked"]["reason"] == "TrainJobInvalid"
 
 
-async def test_a_jobset_that_cannot_be_read_and_whose_runtime_is_gone_holds_nobody_up() -> None:
+async def test_a_jobset_that_cannot_be_read_and_whose_runtime_is_gone_holds_nobody_up(world: World) -> None:
     """The plugin that fails is one of ours, and asked once."""
-    world = World()
     world.put(runtime_object(), trainjob_object())
     await world.reconcile()
     world.remove("ConfigMap", "demo-runtime-snapshot")
@@ -131,9 +126,8 @@ async def test_a_jobset_that_cannot_be_read_and_whose_runtime_is_gone_holds_nobo
     assert world.conditions["Blocked"]["reason"] == "RuntimeNotFound"
 
 
-async def test_a_blocked_job_is_looked_at_again_at_its_deadline() -> None:
+async def test_a_blocked_job_is_looked_at_again_at_its_deadline(world: World) -> None:
     """The backoff of what blocks it may be much longer."""
-    world = World()
     world.refusal = refused("no")
     world.put(trainjob_object(activeDeadlineSeconds=60), runtime_object())
     outcome = await world.reconcile()
@@ -220,9 +214,8 @@ def snapshot() -> JsonObject:
         ([{**runtime_object(), "odd": DEEP}], "TrainingRuntime team/rt"),
     ],
 )
-async def test_what_cannot_be_read_is_told_and_left_alone(objects: list[JsonObject], name: str) -> None:
+async def test_what_cannot_be_read_is_told_and_left_alone(world: World, objects: list[JsonObject], name: str) -> None:
     """It is neither missing nor written anew."""
-    world = World()
     world.put(trainjob_object(), *objects)
     assert await settled(world) == []
     assert told(world) == ("ObjectUnreadable", f"{name} {WHY}")
@@ -230,8 +223,7 @@ async def test_what_cannot_be_read_is_told_and_left_alone(objects: list[JsonObje
     assert any(WHY in note for note in world.events)
 
 
-async def test_a_trainjob_that_cannot_be_read_is_told_of_by_an_event_and_its_status_stays() -> None:
-    world = World()
+async def test_a_trainjob_that_cannot_be_read_is_told_of_by_an_event_and_its_status_stays(world: World) -> None:
     status = {"conditions": [{"type": "Complete", "status": "True"}]}
     world.put({**trainjob_object(), "odd": DEEP, "status": status}, runtime_object())
     assert isinstance(await world.reconcile(), TerminalError)
@@ -281,8 +273,7 @@ async def test_it_goes_on_once_it_can_be_read() -> None:
     assert list(world.conditions) == ["Suspended"]
 
 
-async def test_a_finished_trainjob_stays_as_it_is() -> None:
-    world = World()
+async def test_a_finished_trainjob_stays_as_it_is(world: World) -> None:
     job = trainjob_object()
     job["status"] = {"conditions": [{"type": "Complete", "status": "True", "reason": "x", "message": ""}]}
     world.put(job, runtime_object(), {**jobset_of(job["metadata"]["uid"]), "spec": {"odd": DEEP}})

@@ -1,7 +1,5 @@
 """The status of a TrainJob as a function of what was observed, its deadline, and its time to live."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -105,13 +103,10 @@ def test_a_problem_is_a_condition_and_goes_away_without_a_trace() -> None:
         (True, {"first_failures": failures("rank 1 failed")}, "Suspended"),
         (False, {"first_failures": failures("rank 1 failed")}, "ContainerFailed"),
         (False, {"first_failures": failures("rank 1 failed"), "problem": BLOCKED}, "Blocked"),
-        (
-            False,
-            {"first_failures": failures("rank 1 failed"), "skipped": {**SUSPENDED, "type": "A"}},
-            "ContainerFailed",
-        ),
+        (False, {"first_failures": failures("rank 1 failed"), "skipped": {**SUSPENDED, "type": "A"}},
+         "ContainerFailed"),
     ],
-)
+)  # fmt: skip
 def test_what_matters_most_is_the_first_that_is_true(
     suspend: bool, arguments: dict[str, Any], expected: str | None
 ) -> None:
@@ -235,19 +230,13 @@ async def test_an_unusable_snapshot_deletes_nothing() -> None:
         ({"activeDeadlineSeconds": 60}, {"conditions": [COMPLETE]}, None),
         ({"activeDeadlineSeconds": 60}, {"conditions": [SUSPENDED]}, 60.0),
         # Another writer's spelling of a time; what is no time at all does not count.
-        (
-            {"activeDeadlineSeconds": 60},
-            {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "2026-01-01t00:09:30.5z"}]},
-            30.5,
-        ),
-        (
-            {"activeDeadlineSeconds": 900},
-            {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "yesterday"}]},
-            300.0,
-        ),
+        ({"activeDeadlineSeconds": 60},
+         {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "2026-01-01t00:09:30.5z"}]}, 30.5),
+        ({"activeDeadlineSeconds": 900},
+         {"conditions": [SUSPENDED | {"status": "False", "lastTransitionTime": "yesterday"}]}, 300.0),
         ({"activeDeadlineSeconds": 10**12}, {}, 10.0**12 - 600),
     ],
-)
+)  # fmt: skip
 def test_seconds_to_the_deadline(spec: JsonObject, status: JsonObject, expected: float | None) -> None:
     job = parse_trainjob(trainjob_object(status=status, **spec))
     assert seconds_to_deadline(job, datetime(2026, 1, 1, 0, 10, tzinfo=UTC)) == expected

@@ -1,7 +1,5 @@
 """Workloads that are no JobSets: deadline, suspension, deletion and the end act on what plugins declared."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a program takes along: files of its directory, notebooks as scripts, and what it imports."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

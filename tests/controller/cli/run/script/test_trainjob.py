@@ -1,7 +1,5 @@
 """The TrainJob of a program, and which runtime it gets, on an API server with some."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

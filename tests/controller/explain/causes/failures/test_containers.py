@@ -1,7 +1,5 @@
 """Containers that failed, each with its cause: exit codes, reasons, and the last words of libraries."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

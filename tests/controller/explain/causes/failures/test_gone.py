@@ -1,7 +1,5 @@
 """Jobs that failed, mostly by a deadline, and whose pods are gone: why these never ran, as their events tell."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Last words that are known, as libraries print them: each has a cause and, where that does not say it, what to do."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

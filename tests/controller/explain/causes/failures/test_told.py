@@ -1,7 +1,5 @@
 """Failures of pods that are gone, by what the manager told of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from support.pod_views import pod, view

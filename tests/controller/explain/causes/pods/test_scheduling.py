@@ -1,7 +1,5 @@
 """Pods that no node can take, with what is in the way, and pods that the cluster took away, with who did it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Pods that cannot start: images, claims, containers as they are written, init containers, ranks that do not fit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -193,32 +191,22 @@ def found(view: JobView) -> Finding:
 @pytest.mark.parametrize(
     ("reason", "message", "advice"),
     [
-        (
-            "ErrImagePull",
-            f"rpc error: code = NotFound desc = {RESOLVE}{IMAGE}: not found",
-            "the registry does not have it",
-        ),
-        (
-            "ImagePullBackOff",
-            f'Back-off pulling image "{IMAGE}": ErrImagePull: {RESOLVE}unexpected status from HEAD: 401 Unauthorized',
-            "imagePullSecrets",
-        ),
-        (
-            "ErrImagePull",
-            f"{RESOLVE}pull access denied, repository does not exist or may require authorization: server message: x",
-            "imagePullSecrets",
-        ),
+        ("ErrImagePull", f"rpc error: code = NotFound desc = {RESOLVE}{IMAGE}: not found",
+         "the registry does not have it"),
+        ("ImagePullBackOff",
+         f'Back-off pulling image "{IMAGE}": ErrImagePull: {RESOLVE}unexpected status from HEAD: 401 Unauthorized',
+         "imagePullSecrets"),
+        ("ErrImagePull",
+         f"{RESOLVE}pull access denied, repository does not exist or may require authorization: server message: x",
+         "imagePullSecrets"),
         ("ErrImagePull", f"{RESOLVE}429 Too Many Requests - Server message: toomanyrequests: rate limit", "limits"),
-        (
-            "ErrImagePull",
-            f"{RESOLVE}tls: failed to verify certificate: x509: certificate signed by unknown authority",
-            "trust the certificate",
-        ),
+        ("ErrImagePull", f"{RESOLVE}tls: failed to verify certificate: x509: certificate signed by unknown authority",
+         "trust the certificate"),
         ("ErrImagePull", f"{RESOLVE}dial tcp 10.0.0.1:443: i/o timeout", "nodes reach the registry"),
         ("ErrImagePull", f"{RESOLVE}no match for platform in manifest: not found", "architecture"),
         ("ErrImageNeverPull", f'Container image "{IMAGE}" is not present with pull policy of Never', "imagePullPolicy"),
     ],
-)
+)  # fmt: skip
 def test_what_the_registry_says_and_what_helps(reason: str, message: str, advice: str) -> None:
     finding = found(view(pod(**waiting(reason, message))))
     assert IMAGE in finding.evidence[0].text

@@ -1,7 +1,5 @@
 """Answers as they arrive on a connection, byte by byte, and what becomes of the connection."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import gc

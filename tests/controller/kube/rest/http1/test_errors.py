@@ -1,7 +1,5 @@
 """What users read when there is no cluster to talk to, or not the one they think: the whole texts."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import socket
@@ -194,34 +192,21 @@ def refusal(reason: str, message: str) -> JsonObject:
         (200, b"<html><head><title>Sign in</title>", no_object("the answer is an HTML page: Sign in")),
         (200, b"<?xml version='1.0'?><error/>", no_object("the answer is markup: <?xml version='1.0'?><error/>")),
         (200, b"[1]", no_object("the answer is not an object: [1]")),
-        (
-            502,
-            b"<html>\n<head><title>502 Bad Gateway</title></head>" + b"x" * 10_000,
-            "502: the answer is an HTML page: 502 Bad Gateway (GET {url})",
-        ),
-        (
-            400,
-            b"Client sent an HTTP request to an HTTPS server.\n",
-            (
-                "400: the answer is not a Status: Client sent an HTTP request to an HTTPS server.; change the server "
-                "address in the kubeconfig to https:// (GET {url})"
-            ),
-        ),
+        (502, b"<html>\n<head><title>502 Bad Gateway</title></head>" + b"x" * 10_000,
+         "502: the answer is an HTML page: 502 Bad Gateway (GET {url})"),
+        (400, b"Client sent an HTTP request to an HTTPS server.\n",
+         ("400: the answer is not a Status: Client sent an HTTP request to an HTTPS server.; change the server "
+          "address in the kubeconfig to https:// (GET {url})")),
         # It is not followed: the credentials are for the API server only.
         (302, b"", f"302: the server redirects to {LOGIN} (GET {{url}})"),
         (401, refusal("Unauthorized", "Unauthorized"), EXPIRED + "renew them in the kubeconfig"),
-        (
-            403,
-            refusal("Forbidden", FORBIDDEN),
-            (
-                f"403 Forbidden: {FORBIDDEN} (GET {{url}}); ask for a role that allows it; `kubectl auth can-i` tells "
-                "what yours allow"
-            ),
-        ),
+        (403, refusal("Forbidden", FORBIDDEN),
+         (f"403 Forbidden: {FORBIDDEN} (GET {{url}}); ask for a role that allows it; `kubectl auth can-i` tells "
+          "what yours allow")),
         # What admission forbids no role allows.
         (403, refusal("Forbidden", EXCEEDED), f"403 Forbidden: {EXCEEDED}"),
     ],
-)
+)  # fmt: skip
 async def test_answer_of_something_else_or_a_refusal(
     clock: Any, server: Any, status: int, body: bytes | JsonObject, text: str
 ) -> None:

@@ -1,7 +1,5 @@
 """Requests through proxies: tunnels to https servers, whole URLs for http servers, and what goes wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -129,20 +127,14 @@ async def test_the_certificate_of_the_server_is_checked_behind_a_proxy(
         (b"", r"no connection to the proxy http://127\.0\.0\.1:\d+ \(.*closed.*\); check proxy-url"),
         (b"SSH-2.0\r\n", r"no connection to the proxy .*not HTTP/1\.1.*; check proxy-url"),
         (ESTABLISHED, r"no connection to https://server:6443 \(.*\); check the server address"),
-        (
-            b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nforbidden",
-            r"the proxy http://127\.0\.0\.1:\d+ refused to connect: 403 Forbidden; check proxy-url",
-        ),
-        (
-            ESTABLISHED + b"garbage",
-            r"no connection to the proxy .* \(it sent more than its answer to CONNECT\); check proxy-url",
-        ),
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\ngarbage",
-            r"no connection to the proxy .* \(it sent more than its answer to CONNECT\); check proxy-url",
-        ),
+        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nforbidden",
+         r"the proxy http://127\.0\.0\.1:\d+ refused to connect: 403 Forbidden; check proxy-url"),
+        (ESTABLISHED + b"garbage",
+         r"no connection to the proxy .* \(it sent more than its answer to CONNECT\); check proxy-url"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\ngarbage",
+         r"no connection to the proxy .* \(it sent more than its answer to CONNECT\); check proxy-url"),
     ],
-)
+)  # fmt: skip
 async def test_a_proxy_that_opens_no_tunnel(clock: Any, answer: bytes, text: str) -> None:
     async with (
         proxy(answer=answer) as between,

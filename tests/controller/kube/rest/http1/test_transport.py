@@ -1,7 +1,5 @@
 """Requests and connections, byte by byte: what is sent when, on which connection, and what breaks one."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl
