@@ -9,9 +9,9 @@ from support.attempts import EVICTED, GLOO, NAN, TOLD, Cluster, started
 from support.failing_pods import container_status
 from support.series import series
 
-from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.resilience.attempts import AttemptFacts
 from trainmaster.controller.resilience.ledger import Violation, judge
+from trainmaster.runtime.api.constants import JOBSET_LABEL
 from trainmaster.runtime.api.resilience import ResiliencePolicy
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resilience import BuiltPolicy
