@@ -103,10 +103,11 @@ async def test_denials_are_those_of_the_original(requests: Requests) -> None:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_resilience_policy_is_judged_by_its_schema_and_its_sense(requests: Requests) -> None:
+    path = "spec.resiliencePolicy"
     for policy, code, told in (
         ({"maxRestarts": -1}, 422, "spec.resiliencePolicy.maxRestarts"),
         ({"gracePeriod": "soon"}, 422, "spec.resiliencePolicy.gracePeriod"),
-        ({"gracePeriod": "0s"}, 403, 'spec.resiliencePolicy.gracePeriod: Invalid value: "0s": must be between'),
+        ({"gracePeriod": "0s"}, 403, f'{DENIED}{path}.gracePeriod: Invalid value: "0s": must be between'),
         ({"restartWindow": "5m"}, 201, "spec.resiliencePolicy.restartWindow: has no effect without maxRestarts"),
     ):
         obj = job("resilient")

@@ -15,6 +15,7 @@ from trainmaster.controller.webhooks import Workers
 from trainmaster.controller.webhooks import workers as workers_module
 from trainmaster.controller.webhooks.review import (
     ALLOWED,
+    AdmissionResponse,
     InvalidReview,
     create_patch,
     decode_request,
@@ -34,12 +35,16 @@ def review(**request: Any) -> JsonObject:
 @pytest.mark.guarantee("H-2")
 def test_a_response_has_the_uid_version_and_kind_of_its_request() -> None:
     request = decode_request(orjson.dumps({**review(), "apiVersion": "admission.k8s.io/v1beta1"}))
-    body = encode_response(ALLOWED, uid=request.uid, api_version=request.api_version)
-    assert orjson.loads(body) == {
-        "apiVersion": "admission.k8s.io/v1beta1",
-        "kind": "AdmissionReview",
-        "response": {"uid": "u-1", "allowed": True, "status": {"code": 200}},
-    }
+    unchanged = AdmissionResponse(allowed=True, patch=list(create_patch({"a": 1}, {"a": 1})))
+    denied = AdmissionResponse(allowed=False, message="no")
+    why = {"code": 403, "reason": "Forbidden", "message": "no"}
+    for answer, status in ((ALLOWED, {"code": 200}), (unchanged, {"code": 200}), (denied, why)):
+        body = encode_response(answer, uid=request.uid, api_version=request.api_version)
+        assert orjson.loads(body) == {
+            "apiVersion": "admission.k8s.io/v1beta1",
+            "kind": "AdmissionReview",
+            "response": {"uid": "u-1", "allowed": answer.allowed, "status": status},
+        }
 
 
 TREES = st.recursive(

@@ -278,6 +278,7 @@ async def test_both_questions_are_told_apart_and_either_fails(
     assert after.startswith(f"ok       deployment         of the Deployment kubeflow/{NAME} ")
     assert "certManagement.enable is false" in after
     assert after.splitlines()[-1].startswith(f"{stack.access.server}: ")
+    assert " warn, 0 fail, " in after.splitlines()[-1]
     await stack.client.delete(VALIDATING, None, VALIDATOR)
     assert await asyncio.to_thread(main, ["doctor", "--kubeconfig", kubeconfig, "-o", "json"]) == 1
     _, begins, text = capsys.readouterr().out.rpartition('{\n  "server"')  # behind what is logged in this process

@@ -134,7 +134,8 @@ def test_what_a_condition_tells_of_the_failure_is_told_once() -> None:
     assert told(status)[0] == f"TrainJob default/mnist: Failed after 1:23: FailedJobs: {message}"
     # Lines that were printed are not printed again.
     set_failures(status, replace(failure("ValueError"), seen=True))
-    assert told(status)[2] == "  logs:   trainmaster logs mnist --all"
+    rank_1 = "  rank 1 failed: exit code 1; attempt 0, pod mnist-node-0-1-x7k2p"
+    assert told(status)[1:3] == [rank_1, "  logs:   trainmaster logs mnist --all"]
     # Without a failure that was seen the condition tells.
     set_failures(status)
     assert told(status)[1] == "  why:    trainmaster explain mnist"

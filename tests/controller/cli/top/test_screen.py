@@ -121,6 +121,8 @@ def test_what_servers_say_takes_a_row() -> None:
     )
     assert sum("first second third" in row for row in rows) == 4
     assert not any("\x1b" in row or "\u2028" in row for row in rows)
+    hostile = top_job("odd\x9b2J", "Waiting\x1b[2J", trouble="Trouble\x1b]0;PWN\x07\u202e")
+    assert not set("\x9b\x1b\x07\u202e") & set("".join(view(snapshot(hostile))))
     # Namespaces and kinds are told where there are several.
     rows = view(snapshot(top_job("a"), top_job("b", kind="TFJob", namespace="other"), namespace=None))
     header = next(row for row in rows if "NAME " in row)
