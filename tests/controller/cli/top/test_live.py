@@ -25,6 +25,8 @@ looks = 0
 async def look():
     global looks
     looks += 1
+    if "hostile" in sys.argv:
+        JOBS[1:] = [top_job("odd\\x9b2J", "Waiting\\x1b[2J", trouble="Trouble\\x1b]0;PWN\\x07\\u202e")]
     if "crash" in sys.argv and looks > 2:
         raise RuntimeError("a defect")
     print("a line on standard error", file=sys.stderr)
@@ -79,6 +81,15 @@ async def test_ctrl_c_a_signal_and_a_crash_give_the_terminal_back() -> None:
         assert terminal.echoes
         assert terminal.cursor_is_shown
         assert terminal.shows("RuntimeError: a defect")
+
+
+async def test_nothing_that_strangers_wrote_acts_upon_the_terminal() -> None:
+    with Terminal() as terminal, terminal.program(sys.executable, "-c", PROGRAM, "hostile") as program:
+        await eventually(lambda: "Trouble" in terminal.output)
+        terminal.press("q")
+        assert program.wait() == 0
+        for each in ("\x9b", "\x1b[2J", "PWN\x07", "\u202e"):
+            assert each not in terminal.output
 
 
 async def test_ctrl_z_gives_the_terminal_back_until_it_goes_on() -> None:
