@@ -72,7 +72,7 @@ class Alert:
     """When somebody has to look, and at what."""
 
     name: str
-    severity: Literal["critical", "warning"]
+    severity: Literal["critical", "warning"] = "warning"
     """Critical: jobs are refused, or nothing happens to them, until somebody does something."""
 
     duration: str
@@ -133,7 +133,6 @@ MANAGER: Final = (
     ),
     Alert(
         name="TrainmasterLeaderChangesOften",
-        severity="warning",
         duration="0m",
         expression=aggregate("sum", QUERIES.within("1h").changes(controller.MASTER_STATUS), "namespace") > 8,
         summary="The leader has changed often within an hour.",
@@ -141,7 +140,6 @@ MANAGER: Final = (
     ),
     Alert(
         name="TrainmasterReconcileErrors",
-        severity="warning",
         duration="15m",
         expression=QUERIES.rate(controller.ERRORS, "controller") / QUERIES.rate(controller.RECONCILES, "controller")
         > 0.1,
@@ -150,7 +148,6 @@ MANAGER: Final = (
     ),
     Alert(
         name="TrainmasterReconcilePanics",
-        severity="warning",
         duration="0m",
         expression=QUERIES.within("15m").increase(controller.PANICS, "controller") > 0,
         summary="A reconcile of {{ $labels.controller }} ended with an unforeseen error.",
@@ -158,7 +155,6 @@ MANAGER: Final = (
     ),
     Alert(
         name="TrainmasterReconcileStuck",
-        severity="warning",
         duration="5m",
         expression=largest(queue.LONGEST_RUNNING, "controller") > 120,
         summary="A reconcile of {{ $labels.controller }} has been running for more than two minutes.",
@@ -166,7 +162,6 @@ MANAGER: Final = (
     ),
     Alert(
         name="TrainmasterQueueGrows",
-        severity="warning",
         duration="15m",
         expression=QUERIES.quantile(0.99, queue.QUEUE_DURATION, "controller") > 60,
         summary="Keys of {{ $labels.controller }} wait for more than a minute before a worker takes them.",
@@ -175,7 +170,6 @@ MANAGER: Final = (
     ),
     Alert(
         name="TrainmasterEventLoopLags",
-        severity="warning",
         duration="10m",
         expression=QUERIES.quantile(0.99, process.LOOP_LAG, "pod") > 1,
         summary="{{ $labels.pod }} is late by more than a second.",
@@ -183,7 +177,6 @@ MANAGER: Final = (
     ),
     Alert(
         name="TrainmasterFilesRunOut",
-        severity="warning",
         duration="10m",
         expression=largest(OPEN_FILES, "pod") / largest(MOST_FILES, "pod") > 0.8,
         summary="{{ $labels.pod }} has opened most of the files and connections that it may.",
@@ -191,7 +184,6 @@ MANAGER: Final = (
     ),
     Alert(
         name="TrainmasterConfigurationInvalid",
-        severity="warning",
         duration="5m",
         expression=smallest(configuration.LAST_RELOAD_SUCCESSFUL, "pod") < 1,
         summary="{{ $labels.pod }} cannot use the configuration file that is mounted now.",
@@ -200,7 +192,6 @@ MANAGER: Final = (
     ),
     Alert(
         name="TrainmasterHistoryFails",
-        severity="warning",
         duration="15m",
         expression=largest(history.STORE_FAILING, "pod") > 0,
         summary="{{ $labels.pod }} cannot record which jobs have ended.",
@@ -209,7 +200,6 @@ MANAGER: Final = (
     ),
     Alert(
         name="TrainmasterSeriesGrow",
-        severity="warning",
         duration="30m",
         expression=largest(SAMPLES, "pod") > 10_000,
         summary="{{ $labels.pod }} has more than ten thousand series of metrics.",
@@ -222,7 +212,6 @@ MANAGER: Final = (
 REQUESTS: Final = (
     Alert(
         name="TrainmasterAPIServerErrors",
-        severity="warning",
         duration="10m",
         expression=QUERIES.rate(rest_client.REQUESTS, code=like(f"5..|{rest_client.NO_ANSWER}"))
         / QUERIES.rate(rest_client.REQUESTS)
@@ -232,7 +221,6 @@ REQUESTS: Final = (
     ),
     Alert(
         name="TrainmasterRequestsDenied",
-        severity="warning",
         duration="10m",
         expression=QUERIES.within("10m").increase(rest_client.REQUESTS, "method", code=like("401|403")) > 5,
         summary="The API server denies {{ $labels.method }} requests of the manager.",
@@ -241,7 +229,6 @@ REQUESTS: Final = (
     ),
     Alert(
         name="TrainmasterRequestsLimited",
-        severity="warning",
         duration="15m",
         expression=QUERIES.quantile(0.99, rest_client.RATE_LIMITER_DURATION, "verb") > 2,
         summary="{{ $labels.verb }} requests wait for more than two seconds before they are sent.",
@@ -250,7 +237,6 @@ REQUESTS: Final = (
     ),
     Alert(
         name="TrainmasterCacheNotFilled",
-        severity="warning",
         duration="10m",
         expression=smallest(cache.SYNCED, "pod", "resource") < 1,
         summary="{{ $labels.pod }} has not been able to read all {{ $labels.resource }}.",
@@ -259,7 +245,6 @@ REQUESTS: Final = (
     ),
     Alert(
         name="TrainmasterCacheStale",
-        severity="warning",
         duration="5m",
         expression=largest(cache.AGE, "pod", "resource") > 300,
         summary="{{ $labels.pod }} has heard nothing of {{ $labels.resource }} for five minutes.",
@@ -268,7 +253,6 @@ REQUESTS: Final = (
     ),
     Alert(
         name="TrainmasterWatchesFail",
-        severity="warning",
         duration="10m",
         expression=QUERIES.within("15m").increase(cache.FAILURES, "resource") > 10,
         summary="Watches of {{ $labels.resource }} keep failing.",
@@ -277,7 +261,6 @@ REQUESTS: Final = (
     ),
     Alert(
         name="TrainmasterObjectsUnreadable",
-        severity="warning",
         duration="15m",
         expression=largest(cache.UNREADABLE, "resource") > 0,
         summary="Some {{ $labels.resource }} are of a form that the manager cannot read.",
@@ -300,7 +283,6 @@ SERVERS: Final = (
     ),
     Alert(
         name="TrainmasterWebhookSlow",
-        severity="warning",
         duration="10m",
         expression=QUERIES.quantile(0.99, webhook.LATENCY, "webhook") > 2,
         summary="The webhook {{ $labels.webhook }} takes more than two seconds.",
@@ -334,7 +316,6 @@ SERVERS: Final = (
     ),
     Alert(
         name="TrainmasterProgressReportsFail",
-        severity="warning",
         duration="15m",
         expression=QUERIES.rate(statusserver.REPORTS, code=like("408|429|5..")) / QUERIES.rate(statusserver.REPORTS)
         > 0.05,
@@ -348,7 +329,6 @@ SERVERS: Final = (
 PLUGINS: Final = (
     Alert(
         name="TrainmasterPluginQuarantined",
-        severity="warning",
         duration="15m",
         expression=largest(plugins.QUARANTINED, "plugin") > 0,
         summary="The plugin {{ $labels.plugin }} keeps failing and is not called.",
@@ -357,7 +337,6 @@ PLUGINS: Final = (
     ),
     Alert(
         name="TrainmasterPluginNotLoaded",
-        severity="warning",
         duration="15m",
         expression=smallest(plugins.LOADED, "plugin") < 1,
         summary="The plugin {{ $labels.plugin }} did not load.",
@@ -365,7 +344,6 @@ PLUGINS: Final = (
     ),
     Alert(
         name="TrainmasterPluginStuck",
-        severity="warning",
         duration="10m",
         expression=largest(plugins.STUCK, "plugin", "pod") > 0,
         summary="Calls of the plugin {{ $labels.plugin }} do not return in {{ $labels.pod }}.",
@@ -373,7 +351,6 @@ PLUGINS: Final = (
     ),
     Alert(
         name="TrainmasterPluginUndecided",
-        severity="warning",
         duration="0s",
         expression=QUERIES.within("15m").count(
             plugins.PLUGIN_CALLS, "plugin", phase="applies_to", result=like("error|timeout|refused")
@@ -388,7 +365,6 @@ PLUGINS: Final = (
 TRAINJOBS: Final = (
     Alert(
         name="TrainmasterTrainJobsFail",
-        severity="warning",
         duration="5m",
         expression=(_FAILED / _ENDED > 0.5) & (_ENDED > 10),
         summary="More than half of the TrainJobs that ended within an hour have failed.",
@@ -397,7 +373,6 @@ TRAINJOBS: Final = (
     ),
     Alert(
         name="TrainmasterTrainJobsFailAlike",
-        severity="warning",
         duration="0m",
         expression=_HOUR.count(trainjobs.FAILURES, "cause", cause=unlike(_OF_THE_PROGRAM)) > 5,
         summary="Several TrainJobs have failed within an hour by the same cause: {{ $labels.cause }}.",
@@ -406,7 +381,6 @@ TRAINJOBS: Final = (
     ),
     Alert(
         name="TrainmasterTrainJobsRestart",
-        severity="warning",
         duration="0m",
         expression=_HOUR.count(trainjobs.RESTARTS, "cause") > 20,
         summary="TrainJobs were restarted more than twenty times within an hour by {{ $labels.cause }}.",
@@ -415,7 +389,6 @@ TRAINJOBS: Final = (
     ),
     Alert(
         name="TrainmasterTrainJobsDoNotStart",
-        severity="warning",
         duration="5m",
         expression=(_HOUR.lowest_sum(trainjobs.TRAINJOBS, state="Waiting") > 0)
         & (_HOUR.count(trainjobs.TIME_TO_RUNNING).or_zero() < 1),
@@ -425,7 +398,6 @@ TRAINJOBS: Final = (
     ),
     Alert(
         name="TrainmasterTrainJobsWaitLong",
-        severity="warning",
         duration="30m",
         expression=_HOUR.quantile_of_few(0.9, trainjobs.TIME_TO_RUNNING, "runtime") > 1800,
         summary="A tenth of the TrainJobs of {{ $labels.runtime }} waits for more than half an hour to run.",
@@ -434,7 +406,6 @@ TRAINJOBS: Final = (
     ),
     Alert(
         name="TrainmasterJobSetsLate",
-        severity="warning",
         duration="10m",
         expression=QUERIES.quantile(0.99, trainjobs.TIME_TO_JOBSET) > 60,
         summary="The manager takes more than a minute until a new TrainJob has its JobSet.",
@@ -442,7 +413,6 @@ TRAINJOBS: Final = (
     ),
     Alert(
         name="TrainmasterNoProgress",
-        severity="warning",
         duration="30m",
         expression=(QUERIES.within("30m").increase(statusserver.REPORTS, code="200") < 1)
         & (QUERIES.within("6h").increase(statusserver.REPORTS, code="200") > 0)
@@ -453,7 +423,6 @@ TRAINJOBS: Final = (
     ),
     Alert(
         name="TrainmasterTrainJobsStandStill",
-        severity="warning",
         duration="0m",
         expression=_HOUR.count(resilience.VIOLATIONS, reason="NoProgress") > 2,
         summary="More than two trainings stood still within an hour.",
@@ -462,7 +431,6 @@ TRAINJOBS: Final = (
     ),
     Alert(
         name="TrainmasterTrainingLost",
-        severity="warning",
         duration="0m",
         expression=(_LOST > 3600) & (_LOST / _TRAINED > 0.2),
         summary="TrainJobs of {{ $labels.runtime }} that ended within a day have lost a fifth of their training.",
@@ -471,7 +439,6 @@ TRAINJOBS: Final = (
     ),
     Alert(
         name="TrainmasterNodeFailsTrainJobs",
-        severity="warning",
         duration="0m",
         expression=_DAY.count(trainjobs.NODE_FAILURES, "node", node=unlike(trainjobs.OTHER)) > 5,
         summary="More than five failures of TrainJobs within a day began on node {{ $labels.node }}.",
@@ -480,7 +447,6 @@ TRAINJOBS: Final = (
     ),
     Alert(
         name="TrainmasterV1JobsFail",
-        severity="warning",
         duration="5m",
         expression=(_V1_FAILED > 10).unless(_V1_SUCCESSFUL > _V1_FAILED),
         summary="More than half of the jobs of {{ $labels.framework }} that ended within an hour have failed.",
