@@ -4,5 +4,6 @@
 - `reading`: reads the pods of a JobSet, and what controllers say of Jobs and pods that they cannot make;
 - `pod_warnings`: what pods of jobs of `kubeflow.org/v1` say of themselves, as events of these;
 - `counts`: what the counts of a JobSet say (pure);
-- `conditions`: ContainerFailed, with the first failure of each attempt, and Waiting, as their owners read them (pure).
+- `first_failures`, `waiting`: the conditions ContainerFailed, with the first failure of each attempt, and Waiting, as
+  their owners read them (pure).
 """

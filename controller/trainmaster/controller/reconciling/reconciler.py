@@ -1,7 +1,7 @@
 """The way from a key to a status, the same for TrainJobs and for jobs of every other kind.
 
 1. observe: what the caches say of the job and of all that belongs to it;
-2. decide, purely: the writes, the status that follows, when to look again;
+2. decide: the writes, the status that follows, when to look again; nothing is written yet;
 3. build: the writes that the job consists of (see `applier`);
 4. status: one patch, if it has changed (see `status_writer`);
 5. clean up: deletions, and that of the job itself when its time to live is over.
@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Generic, NamedTuple, Protocol, TypeVar, final
 
-from trainmaster.controller.conditions import NAME_TAKEN
+from trainmaster.controller.conditions import NAME_TAKEN, stored_status
 from trainmaster.controller.kube.cache.store import Store, StoreReader
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import Recorder
@@ -297,7 +297,9 @@ class Reconciler(Generic[Job, Observed, Decided]):
         if last is None or raw["metadata"]["resourceVersion"] == last.raw["metadata"]["resourceVersion"]:
             return
         del self._unanswered[key]
-        if raw["metadata"]["uid"] == last.raw["metadata"]["uid"] and raw.get("status") == last.status:
+        # Others may have written into the status since, but no condition of ours.
+        is_there = stored_status(raw)["conditions"] == (last.status.get("conditions") or [])
+        if raw["metadata"]["uid"] == last.raw["metadata"]["uid"] and is_there:
             self._tell(key, raw, last.decided, last.status)
 
     def _tell(self, key: str, raw: JsonObject, decided: Decided, status: JsonObject | None) -> None:

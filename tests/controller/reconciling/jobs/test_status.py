@@ -66,6 +66,20 @@ async def test_a_status_whose_answer_is_lost_is_told_once(counts: Counts, *, per
 
 
 @pytest.mark.defect("V1-B29")
+async def test_a_status_whose_answer_is_lost_is_told_although_others_write_into_it_too(counts: Counts) -> None:
+    world = await JobWorld.settled(pytorchjob(master=replicas(1)))
+    await world.run_and_settle()
+    world.set_phase("demo-master-0", "Succeeded", exit_code=0)
+    world.lose_answer("patch status", performed=True)
+    with pytest.raises(TransportError):
+        await world.reconcile()
+    world.put({**world.job, "status": {**world.status, "lastReconcileTime": "2026-01-31T12:00:00Z"}})
+    world.clock.step(1)
+    await world.settle()
+    assert counts() == {"created": 1, "successful": 1}
+
+
+@pytest.mark.defect("V1-B29")
 async def test_a_status_whose_answer_is_lost_is_told_after_a_conflict_of_the_next_one(counts: Counts) -> None:
     """The cache lags, so that a second later, with other times in it, it is written again."""
     world = await JobWorld.settled(pytorchjob(master=replicas(1)))
