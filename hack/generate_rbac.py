@@ -147,7 +147,8 @@ To limit them:
 
 | do | effect |
 |---|---|
-| [serve named namespaces](namespaced.md) | all but the webhook configurations apply only there |
+| [serve named namespaces](namespaced.md) | all rights apply only there, but those to \
+webhook configurations, token reviews, and kinds without a namespace, which it reads |
 | [leave out jobs of `kubeflow.org/v1`](install.md#the-jobs-of-the-training-operator) | no `pods/exec`, and no \
 writes of pods (but on lost nodes), Services, Roles. These rights are in separate roles, \
 `kubeflow-trainer-controller-manager-training-operator`: delete those that you applied before |
