@@ -27,6 +27,9 @@ from support.original_crds import (
     root_of,
 )
 
+from trainmaster.runtime.api.trainingruntime import MLPolicy
+from trainmaster.runtime.framework.framework import FRAMEWORKS
+
 
 @pytest.mark.nightly
 def test_files_are_generated() -> None:
@@ -335,3 +338,9 @@ def test_these_fields_are_new(kind: str) -> None:
     new = {path: said(ours[path]) for path in ours.keys() - dict(nodes(original_root_of(kind))).keys()}
     left_out = {path for path in new if PODS.search(path) or AS_A_WHOLE.match(path)} - NEW[kind].keys()
     assert {path: node for path, node in new.items() if path not in left_out} == NEW[kind]
+
+
+def test_every_framework_counts_as_one_of_which_there_may_be_one() -> None:
+    frameworks = {field.alias or name for name, field in MLPolicy.model_fields.items()} - {"numNodes"}
+    ((rule, _),) = MLPolicy.__schema__.rules
+    assert set(re.findall(r"has\(self\.(\w+)\)", rule)) == frameworks == {*FRAMEWORKS, "custom"}
