@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, PLUGIN_SKIPPED, WAITING
-from trainmaster.controller.container_failures import container_statuses, restarts_of
+from trainmaster.controller.container_failures import restarts_of
 from trainmaster.runtime.api.constants import (
     COMPLETE,
     FAILED,
@@ -193,27 +193,21 @@ class JobFields:
         resilience policy, of all pods together.
         """
         if not self.is_trainjob:
-            return self._restarts_together() + self._restarts_counted(pods)
+            return self._restarts_together() + self._restarts_counted()
         told = "\n".join(self.conditions.get(each, {}).get("message", "") for each in (FAILED, CONTAINER_FAILED))
         noted = [number(mapping(each).get("restarts")) for each in (self.status, jobset.get("status"))]
         return max(*noted, restarts_of(pods, told))
 
-    def _restarts_counted(self, pods: Iterable[JsonObject]) -> int:
-        """Return how many restarts count against `backoffLimit`: those in the status, and in place of other pods.
+    def _restarts_counted(self) -> int:
+        """Return how many restarts count against `backoffLimit`.
 
-        Of a job that has failed by its limit it is the limit: pods that stay may go on restarting.
+        Of a job that has failed by its limit it is the limit: restarts in place are not in the status, and pods that
+        stay may go on restarting.
         """
-        restarts = sum(number(each.get("restarts")) for each in self.replicas)
-        limit = self.run_policy.get("backoffLimit")
-        if limit is None:
-            return restarts
-        reached = _BACKOFF_LIMIT_REACHED in text(self.conditions.get(FAILED, {}).get("message"))
-        if reached and limit:
-            return number(limit)
-        counted = {uid for each in self.replicas for uid in each.get("restartedPodUIDs") or ()}
-        others = (pod for pod in pods if pod["metadata"]["uid"] not in counted)
-        restarts += sum(number(each.get("restartCount")) for pod in others for each in container_statuses(pod))
-        return min(restarts, 1) if reached else restarts
+        limit = number(self.run_policy.get("backoffLimit"))
+        if limit and _BACKOFF_LIMIT_REACHED in text(self.conditions.get(FAILED, {}).get("message")):
+            return limit
+        return sum(number(each.get("restarts")) for each in self.replicas)
 
     def _restarts_together(self) -> int:
         """Return how often all pods of a job of `kubeflow.org/v1` were restarted by its resilience policy."""

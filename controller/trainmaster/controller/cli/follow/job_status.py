@@ -152,7 +152,7 @@ class JobStatus:
     @property
     def restarts(self) -> int:
         """How often the training was started anew: as a whole, by a new pod of a rank, or by a container in place."""
-        told = 0 if self.job.resource == TRAINJOBS else JobFields(self.object).restarts({}, self.pods.values())
+        told = JobFields(self.object).restarts({}) if self.outcome and self.job.resource != TRAINJOBS else 0
         return told or self._restarts  # the pods of an ended job of v1 may go on restarting
 
     @property
