@@ -12,6 +12,7 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.multislice import SlicesInvalid, hosts_per_slice
 from trainmaster.runtime.podspec import upsert_env, upsert_ports
 from trainmaster.runtime.resource_requirements import accelerator_count, gpu_count
+from trainmaster.runtime.validation.problems import Consequence, check_labels
 
 
 class Counted(dict[str, Any]):
@@ -124,3 +125,8 @@ def test_hosts_come_out_even_or_not_at_all(hosts: int, slices: int) -> None:
         return
     with pytest.raises(SlicesInvalid, match=rf"^{hosts} nodes .* {slices} slices"):
         hosts_per_slice(hosts, slices, name="node")
+
+
+def test_null_among_labels_is_an_empty_text() -> None:
+    """As the API server decodes it."""
+    assert list(check_labels({"pool": None}, "spec.nodeSelector", Consequence.JOB_REFUSED)) == []

@@ -81,7 +81,7 @@ def check_labels(labels: JsonObject, path: str, consequence: Consequence) -> Ite
     """Check labels, or whatever selects by labels."""
     for key, value in labels.items():
         yield from each(path, (f"{key!r}: {problem}" for problem in qualified_name(key)), consequence)
-        yield from each(path, (f"{value!r}: {problem}" for problem in label_value(value)), consequence)
+        yield from each(path, (f"{value!r}: {problem}" for problem in label_value(value or "")), consequence)
 
 
 def check_metadata(holder: JsonObject, path: str, consequence: Consequence) -> Iterator[Problem]:
