@@ -163,9 +163,11 @@ async def test_pods_that_go_on_after_the_end_of_their_job_are_not_waited_for(
     stays["metadata"]["namespace"] = mine.name
     for each in stays["spec"]["pytorchReplicaSpecs"].values():
         each["restartPolicy"] = "OnFailure"
-    done = await mine.cli("run", "--timeout", "40", write(tmp_path, stays))
-    assert done.code == code, done.out + done.err
-    assert re.search(f"PyTorchJob {mine.name}/stays: {end}", done.err)
+    for command in (("run", "--timeout", "40", write(tmp_path, stays)), ("attach", "pytorchjob/stays")):
+        async with asyncio.timeout(TIMEOUT):
+            done = await mine.cli(*command)
+        assert done.code == code, done.out + done.err
+        assert re.search(f"PyTorchJob {mine.name}/stays: {end}", done.err)
 
 
 @pytest.mark.nightly

@@ -18,7 +18,7 @@ import contextlib
 import re
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from trainmaster.controller.cli.cluster import watch_manager
@@ -105,7 +105,6 @@ class Follower:
 
         self._advice: dict[str, asyncio.Task[None]] = {}
         self._failures: list[asyncio.Task[None]] = []
-        self._closing: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[Any]] = set()
         self._ended = asyncio.Event()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -193,15 +192,19 @@ class Follower:
                         self._what_next(status, _NEXT[kind])
             if status.lacks_runtime and status.job.key not in self._advice:
                 self._advice[status.job.key] = self._start(self._advise(status.job))
-            if status.outcome is not None and not all(map(has_ended, status.pods.values())):
-                self._closing.append(self._start(self._close(status)))
         self._changed()
+        if status.may_leave_pods and not self._ended.is_set():
+            self._start(self._close([status]))
 
-    async def _close(self, status: JobStatus) -> None:
-        """Take no more note of what the pods of an ended job do: a job of v1 may leave them to go on and restart."""
-        await self._catch_up()
-        status.is_closed = True
-        self._logs.close(status.pods)
+    async def _close(self, jobs: Iterable[JobStatus]) -> None:
+        """Take note of all pods as they are now, and no more of those that ended jobs have left."""
+        with contextlib.suppress(TimeoutError):  # the cluster went away as well
+            async with asyncio.timeout(_DRAIN_TIMEOUT):
+                await self._informers.catch_up()
+        for status in jobs:
+            if status.may_leave_pods and not all(map(has_ended, status.pods.values())):
+                status.is_closed = True
+                self._logs.close(status.pods)
 
     async def _on_pod(self, pod: JsonObject, *, is_deleted: bool) -> None:
         metadata = pod["metadata"]
@@ -332,7 +335,7 @@ class Follower:
         job of v1 may go on for ever, which is not waited for.
         """
         await self._ended.wait()
-        await self._catch_up()
+        await self._close(self.jobs)
         pods_go_on = any(status.outcome == DELETED or status.is_closed for status in self.jobs)
         while reading := [task for task in self._reading() if not task.done()]:
             before = self._logs.received
@@ -340,13 +343,8 @@ class Follower:
             if pods_go_on or self._logs.received == before:
                 return
 
-    async def _catch_up(self) -> None:
-        with contextlib.suppress(TimeoutError):  # the cluster went away as well
-            async with asyncio.timeout(_DRAIN_TIMEOUT):
-                await self._informers.catch_up()
-
     def _reading(self) -> list[asyncio.Task[None]]:
-        return [*self._logs.reading, *self._advice.values(), *self._failures, *self._closing]
+        return [*self._logs.reading, *self._advice.values(), *self._failures]
 
     def _named(self, namespace: str, name: str) -> JobStatus | None:
         """Return the job whose name an object has, or whose name its name begins with."""

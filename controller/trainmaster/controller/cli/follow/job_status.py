@@ -97,7 +97,7 @@ class JobStatus:
     deleted: bool = False
 
     is_closed: bool = False
-    """Whether it has ended, and what its pods do now is no longer of interest."""
+    """Whether it has ended and left pods; what they do is no longer of interest."""
 
     is_attended: bool = False
     """Whether a controller has looked at it: it has a status or pods."""
@@ -152,8 +152,7 @@ class JobStatus:
     @property
     def restarts(self) -> int:
         """How often the training was started anew: as a whole, by a new pod of a rank, or by a container in place."""
-        told = JobFields(self.object).restarts({}) if self.outcome and self.job.resource != TRAINJOBS else 0
-        return told or self._restarts  # the pods of an ended job of v1 may go on restarting
+        return (JobFields(self.object).restarts({}) if self.may_leave_pods else 0) or self._restarts
 
     @property
     def last_failures(self) -> list[Failure]:
@@ -184,6 +183,11 @@ class JobStatus:
         """How it ended: `Complete` or `Succeeded`, `Failed` or `Deleted`; None while it may still run."""
         ended = next((each for each in (*GOOD, FAILED) if each in self.conditions), None)
         return ended or (DELETED if self.deleted else None)
+
+    @property
+    def may_leave_pods(self) -> bool:
+        """Whether it is a job of v1 that has ended: its pods may go on and restart (`cleanPodPolicy: None`)."""
+        return self.outcome is not None and self.job.resource != TRAINJOBS
 
     @property
     def lacks_runtime(self) -> bool:
