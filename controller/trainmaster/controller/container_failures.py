@@ -18,6 +18,7 @@ from trainmaster.runtime.api.constants import (
     ANCESTORS,
     ATTEMPTS_BEFORE_LABEL,
     COMPLETION_INDEX_ANNOTATION,
+    JOB_INDEX_LABEL,
     LAUNCHER,
     NODE,
     PET_NPROC_PER_NODE,
@@ -33,7 +34,6 @@ from trainmaster.runtime.jobs.constants import (
 from trainmaster.runtime.jsontree import JsonObject
 
 REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
-JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
 JOBSET_UID_LABEL: Final = "jobset.sigs.k8s.io/jobset-uid"
 RESTART_ATTEMPT_LABEL: Final = "jobset.sigs.k8s.io/restart-attempt"
 

@@ -20,7 +20,7 @@ from trainmaster.runtime.api.constants import (
     SUSPENDED,
     TRAINJOB_KIND,
 )
-from trainmaster.runtime.jobs.constants import CREATED, RESTARTING, RUNNING, SUCCEEDED
+from trainmaster.runtime.jobs.constants import BACKOFF_LIMIT_REACHED, CREATED, RESTARTING, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
@@ -36,8 +36,6 @@ PRECEDENCE: Final = (
 """The conditions of jobs of both APIs, the one that matters most first: an end is final, and a problem wants its owner,
 also while the job is suspended and would not show it. The first of them that holds is the state of a job.
 """
-
-_BACKOFF_LIMIT_REACHED: Final = "reached the specified backoff limit"  # of jobs of v1, as the original says it
 
 ENDS: Final = (COMPLETE, SUCCEEDED, FAILED)
 """The conditions of a job that has ended."""
@@ -205,7 +203,7 @@ class JobFields:
         stay may go on restarting.
         """
         limit = number(self.run_policy.get("backoffLimit"))
-        if limit and _BACKOFF_LIMIT_REACHED in text(self.conditions.get(FAILED, {}).get("message")):
+        if limit and BACKOFF_LIMIT_REACHED in text(self.conditions.get(FAILED, {}).get("message")):
             return limit
         return sum(number(each.get("restarts")) for each in self.replicas)
 

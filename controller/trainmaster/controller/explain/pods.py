@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from trainmaster.controller.container_failures import (
-    JOB_INDEX_LABEL,
     REPLICATED_JOB_LABEL,
     ContainerFailure,
     container_failures,
@@ -23,7 +22,7 @@ from trainmaster.controller.container_failures import (
 from trainmaster.controller.explain.findings import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.controller.job_fields import JobFields, mapping, number
-from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, FAILED
+from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, FAILED, JOB_INDEX_LABEL
 from trainmaster.runtime.jobs.constants import REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -16,7 +16,6 @@ from enum import StrEnum
 from typing import Final
 
 from trainmaster.controller.container_failures import (
-    JOB_INDEX_LABEL,
     REPLICATED_JOB_LABEL,
     node_title,
     rank_of,
@@ -24,7 +23,7 @@ from trainmaster.controller.container_failures import (
 )
 from trainmaster.controller.explain.findings import Event, ObjectReference, parse_time, reference_to
 from trainmaster.controller.job_fields import JobFields
-from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, MANAGED_BY_TRAINER
+from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, JOB_INDEX_LABEL, MANAGED_BY_TRAINER
 from trainmaster.runtime.jobs.constants import (
     MANAGED_BY_TRAINING_OPERATOR,
     REPLICA_INDEX_LABEL,

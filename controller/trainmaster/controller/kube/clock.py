@@ -76,7 +76,11 @@ class SystemClock:
 
 
 def parse_time(text: str) -> datetime:
-    """Read an RFC 3339 time, also in the spellings of other writers; one without an offset is in UTC."""
+    """Read an RFC 3339 time, also in the spellings of other writers; one without an offset is in UTC.
+
+    Raises:
+        ValueError: It is no time.
+    """
     moment = datetime.fromisoformat(text.upper())
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

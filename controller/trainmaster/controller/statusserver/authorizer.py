@@ -49,7 +49,7 @@ from trainmaster.controller.server.authentication import (
     token_digest,
 )
 from trainmaster.metrics.statusserver import count_review
-from trainmaster.runtime.api.constants import GROUP, TRAINJOB_KIND, status_audience
+from trainmaster.runtime.api.constants import GROUP, JOBSET_LABEL, TRAINJOB_KIND, status_audience
 from trainmaster.runtime.jsontext import load_json
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
@@ -72,7 +72,6 @@ _Link: TypeAlias = tuple[str | None, JsonObject | None]
 """What counts of an object: the JobSet by its label, and the reference to its controller."""
 
 _PART: Final = "status server"
-_JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
 _POD_NAME: Final = "authentication.kubernetes.io/pod-name"
 _POD_UID: Final = "authentication.kubernetes.io/pod-uid"
 _ACCOUNT: Final = "system:serviceaccount:"
@@ -345,5 +344,5 @@ class PodOwners:
                     return None, None
                 references = metadata.get("ownerReferences") or ()
                 controller = next((each for each in references if each.get("controller")), None)
-                link = self._links[key] = (metadata.get("labels") or {}).get(_JOBSET_LABEL), controller
+                link = self._links[key] = (metadata.get("labels") or {}).get(JOBSET_LABEL), controller
         return link

@@ -34,6 +34,9 @@ SUSPENDED: Final = "Suspended"
 FAILED: Final = "Failed"
 """Types of conditions."""
 
+BACKOFF_LIMIT_REACHED: Final = "it has reached the specified backoff limit"
+"""Why a job has failed, in its condition, as the original says it."""
+
 ALWAYS: Final = "Always"
 ON_FAILURE: Final = "OnFailure"
 NEVER: Final = "Never"

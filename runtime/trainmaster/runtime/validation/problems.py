@@ -81,7 +81,8 @@ def check_labels(labels: JsonObject, path: str, consequence: Consequence) -> Ite
     """Check labels, or whatever selects by labels."""
     for key, value in labels.items():
         yield from each(path, (f"{key!r}: {problem}" for problem in qualified_name(key)), consequence)
-        yield from each(path, (f"{value!r}: {problem}" for problem in label_value(value or "")), consequence)
+        text = "" if value is None else value  # as the API server decodes null
+        yield from each(path, (f"{text!r}: {problem}" for problem in label_value(text)), consequence)
 
 
 def check_metadata(holder: JsonObject, path: str, consequence: Consequence) -> Iterator[Problem]:

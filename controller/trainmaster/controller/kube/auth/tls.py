@@ -47,7 +47,7 @@ class TlsFiles(NamedTuple):
 
 
 def client_context(authorities: Pem | None = None) -> ssl.SSLContext:
-    """Return a context that trusts these authorities, of which there must be one, or those of the machine."""
+    """Return a context that trusts these authorities, or the machine's; raises `ConfigurationError` without any."""
     # Certificates are ASCII; what stands around them need not be.
     text = None if authorities is None else authorities.content.decode("ascii", "ignore") or "empty"
     try:

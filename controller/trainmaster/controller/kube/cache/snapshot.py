@@ -56,7 +56,7 @@ _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 async def list_collection(
     client: ListWatcher, collection: Collection, to_entry: ToEntry, version: str, *, clock: Clock
 ) -> Snapshot:
-    """Read everything by list requests, not older than `version`; "" means the newest state."""
+    """Read everything by list requests, not older than `version` ("": the newest state); raises `KubeError`."""
     entries: list[Entry] = []
     token: str | None = None
     used = set[str]()

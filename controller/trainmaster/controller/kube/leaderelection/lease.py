@@ -105,14 +105,22 @@ class LeaseLock:
         return self.holder not in {self._identity, ""}
 
     async def renew(self) -> bool:
-        """Renew by writing the lease as we know it; False if it is not known as ours."""
+        """Renew by writing the lease as we know it; False if it is not known as ours.
+
+        Raises:
+            KubeError: It was not renewed, or nobody knows.
+        """
         if self._known is None or self.holder != self._identity:
             return False
         await self._write(self._known)
         return True
 
     async def take(self) -> bool:
-        """Read the lease and take it if it is free, expired or ours; returns whether it is ours now."""
+        """Read the lease and take it if it is free, expired or ours; returns whether it is ours now.
+
+        Raises:
+            KubeError: It was not taken, or nobody knows.
+        """
         lease: JsonObject | None = None
         with suppress(NotFound):
             lease = await self._request("get", self._client.get(LEASES, self._namespace, self._name))

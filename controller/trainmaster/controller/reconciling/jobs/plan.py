@@ -46,6 +46,7 @@ from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.field_errors import FieldError, aggregate
 from trainmaster.runtime.jobs.constants import (
+    BACKOFF_LIMIT_REACHED,
     CLEAN_NONE,
     CLEAN_RUNNING,
     FAILED,
@@ -152,7 +153,7 @@ def _reached_limit(job: Job, group: Group | None, replicas: Sequence[Replicas], 
     if group is not None and group.failure:
         return group.failure
     if backoff_limit_reached(job, replicas):
-        return "it has reached the specified backoff limit"
+        return BACKOFF_LIMIT_REACHED
     is_resumed = job.is_true(SUSPENDED)  # right now, so that its time begins anew
     if to_deadline is not None and to_deadline <= 0 and not is_resumed:
         return "it was active longer than specified deadline"
