@@ -31,6 +31,8 @@ SIDE = replicated_job("side", ancestor=None, replicas=2)
 AFTER_DATA = replicated_job(dependsOn=[{"name": "data", "status": "Complete"}])
 LIST = replicated_job("list", ancestor=None)
 LIST["template"]["spec"] |= {"parallelism": 2, "completions": 5}
+SHARED: JsonObject = {"name": "shared", "resourceClaimTemplateName": "nvlink"}
+BESIDE = (replicated_job(), SIDE)
 
 
 def runtime_with(scheduling: JsonObject, *jobs: JsonObject, **spec: Any) -> JsonObject:
@@ -153,6 +155,28 @@ def test_constraints_disruption_mode_and_priority_are_those_of_the_group() -> No
     assert wanted.items() <= workload["spec"]["podGroupTemplates"][0].items()
 
 
+@pytest.mark.parametrize("per_job", [False, True])
+def test_the_pods_of_a_group_refer_to_its_claims(per_job: bool) -> None:
+    rules: JsonObject = {"resourceClaims": [{**SHARED, "resourceClaimName": ""}]}
+    runtime = on({"replicatedJobs": [entry("node", **({"job": rules} if per_job else rules)), entry("side")]}, *BESIDE)
+    objects = built(trainjob(), runtime)
+    (workload,) = of_kind(objects, "Workload")
+    templates = workload["spec"]["podGroupTemplates"]
+    groups = [each["spec"] for each in of_kind(objects, "PodGroup")]
+    pods = [each["spec"] for each in pod_templates(objects).values()]
+    for node, side in (templates, groups, pods):
+        assert (node["resourceClaims"], side.get("resourceClaims")) == ([SHARED], None)
+
+
+def test_a_claim_of_the_trainjob_takes_the_place_of_that_of_the_group() -> None:
+    runtime = on({"replicatedJobs": [entry("node", resourceClaims=[SHARED])]})
+    own = {"name": "shared", "resourceClaimName": "mine"}
+    job = trainjob(trainer={"resourceClaimsPerNode": [own]})
+    assert pod_templates(built(job, runtime))["node"]["spec"]["resourceClaims"] == [own]
+    _, warnings = FRAMEWORK.validate(new_info(job, runtime), job, None, NO_LISTERS)
+    assert any("each pod has its own" in each.detail for each in warnings)
+
+
 def test_each_slice_is_a_gang_and_an_admission_policy_tells_its_pods_which() -> None:
     runtime = on({"replicatedJobs": [entry("node", job={})]}, replicated_job(replicas=2))
     job = trainjob(trainer={"numNodes": 6})
@@ -214,8 +238,53 @@ other_rack = replicated_job("other-rack", ancestor=None)
 other_rack["template"]["spec"]["template"]["spec"]["nodeSelector"] = {"rack": "2"}
 GANG_OF_TWO: JsonObject = {"schedulingPolicy": {"gang": {"minCount": 2}}}
 BOTH: JsonObject = {"schedulingPolicy": {"gang": {}, "basic": {}}}
+RACK: JsonObject = {"schedulingConstraints": {"topology": [{"key": "rack"}]}, "disruptionMode": "PodGroup"}
+NINE = [replicated_job(f"side-{index}", ancestor=None) for index in range(8)] + [replicated_job()]
+
+
+def claiming(*claims: JsonObject) -> JsonObject:
+    return runtime_with({"replicatedJobs": [entry("node", resourceClaims=list(claims))]})
+
+
+ALLOWED: dict[str, JsonObject] = {
+    "nothing said": runtime_with(WHOLE),
+    "all fields of the job": runtime_with({**RACK, "schedulingPolicy": {"gang": {}}}),
+    "all fields of ReplicatedJobs": runtime_with(
+        {"replicatedJobs": [entry("node", **BASIC, **RACK, resourceClaims=[SHARED])]}
+    ),
+    "all fields of Jobs": runtime_with(
+        {"replicatedJobs": [entry("node", job={**BASIC, **RACK, "resourceClaims": [SHARED]})]}
+    ),
+    "ReplicatedJobs that share a group": runtime_with({"replicatedJobs": [entry("node", "side")]}, *BESIDE),
+    "eight groups": runtime_with({"replicatedJobs": [entry("node", job={})]}, replicated_job(replicas=8)),
+    "one group of nine ReplicatedJobs": runtime_with(WHOLE, *NINE),
+    "four claims": claiming(*({**SHARED, "name": f"c{index}"} for index in range(4))),
+    "a claim with an empty source": claiming({**SHARED, "resourceClaimName": ""}),
+}
+C = f"{P}.replicatedJobs[0].resourceClaims"
 REFUSED: dict[str, tuple[JsonObject, str]] = {
     "another gang": (runtime_with(WHOLE), P),
+    "a claim without a source": (claiming(SHARED, {"name": "x", "resourceClaimName": ""}), f"{C}[1]"),
+    "a claim with two sources": (claiming({**SHARED, "resourceClaimName": "x"}), f"{C}[0]"),
+    "a claim whose name is no label": (claiming({**SHARED, "name": "A.b"}), f"{C}[0].name"),
+    "two claims of one name": (claiming(SHARED, {**SHARED, "resourceClaimTemplateName": "x"}), f"{C}[1].name"),
+    "five claims": (claiming(*({**SHARED, "name": f"c{index}"} for index in range(5))), C),
+    "a claim of each Job": (
+        runtime_with({"replicatedJobs": [entry("node", job={"resourceClaims": [{"name": "x"}]})]}),
+        f"{P}.replicatedJobs[0].job.resourceClaims[0]",
+    ),
+    "slices beside a claim": (
+        runtime_with({"replicatedJobs": [entry("node", job={}, resourceClaims=[SHARED])]}),
+        f"{P}.replicatedJobs[0].job",
+    ),
+    "a count of ReplicatedJobs": (
+        runtime_with({"replicatedJobs": [entry("node", **GANG_OF_TWO)]}),
+        f"{P}.replicatedJobs[0].schedulingPolicy.gang.minCount",
+    ),
+    "more groups than there may be": (
+        runtime_with({"replicatedJobs": [entry(each["name"]) for each in NINE]}, *NINE),
+        f"{P}.replicatedJobs",
+    ),
     "two levels": (runtime_with({**BASIC, "replicatedJobs": [entry("node")]}), P),
     "two policies": (runtime_with(BOTH), f"{P}.schedulingPolicy"),
     "a count": (runtime_with(GANG_OF_TWO), f"{P}.schedulingPolicy.gang.minCount"),
@@ -236,7 +305,7 @@ REFUSED: dict[str, tuple[JsonObject, str]] = {
         f"{P}.replicatedJobs[1].targetReplicatedJobs[0]",
     ),
     "a ReplicatedJob in no group": (
-        runtime_with({"replicatedJobs": [entry("node")]}, replicated_job(), SIDE),
+        runtime_with({"replicatedJobs": [entry("node")]}, *BESIDE),
         f"{P}.replicatedJobs",
     ),
     "slices beside a group": (
@@ -266,19 +335,28 @@ REFUSED: dict[str, tuple[JsonObject, str]] = {
         P,
     ),
 }
+LIMITED = {C, f"{P}.replicatedJobs"}
+"""Lists whose length the definitions limit: no stored runtime has longer ones."""
 REFUSED["another gang"][0]["spec"]["podGroupPolicy"] = {"volcano": {}}
 
 
-@pytest.mark.parametrize(("runtime", "path"), REFUSED.values(), ids=REFUSED)
-def test_groups_that_cannot_be_are_refused_with_their_field(runtime: JsonObject, path: str) -> None:
+RULES = {name: (runtime, None) for name, runtime in ALLOWED.items()} | REFUSED
+
+
+@pytest.mark.parametrize(("runtime", "path"), RULES.values(), ids=RULES)
+def test_the_rules_of_the_proposal_and_the_field_that_a_refusal_names(runtime: JsonObject, path: str | None) -> None:
     for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:  # as a webhook sees it, with its container
         job["template"]["spec"]["template"]["spec"]["containers"] += [{"name": "dataset-initializer", "image": "i"}]
     result = validate_runtime(runtime, None, framework=FRAMEWORK)
-    assert [error.path for error in result.errors] == [path]
-    with pytest.raises(PluginFailed) as failed:
-        built(trainjob(), parse_runtime(runtime))
-    assert failed.value.rejected
-    assert path in str(failed.value)
+    assert [error.path for error in result.errors] == ([path] if path else [])
+    job, listers = trainjob(trainer={"numNodes": 72}), FakeListers(POLICY, watches=FRAMEWORK.watches())
+    if path is None:
+        assert of_kind(built(job, parse_runtime(runtime), listers), "PodGroup")
+    elif path not in LIMITED:
+        with pytest.raises(PluginFailed) as failed:
+            built(job, parse_runtime(runtime), listers)
+        assert failed.value.rejected
+        assert path in str(failed.value) or failed.value.plugin == "claims"
 
 
 def test_without_the_feature_gate_a_runtime_is_refused_and_its_jobs_are_not_built() -> None:
@@ -287,6 +365,13 @@ def test_without_the_feature_gate_a_runtime_is_refused_and_its_jobs_are_not_buil
     assert [(error.path, error.type) for error in result.errors] == [(P, "Forbidden")]
     with pytest.raises(PolicyUnserved, match="TrainJobWorkloadAwareScheduling"):
         resolve(trainjob(), parse_runtime(runtime), framework)
+
+
+def test_the_number_of_nodes_of_a_gang_stays() -> None:
+    old, new = (trainjob_object(trainer={"numNodes": nodes}) for nodes in (2, 3))
+    listers = FakeListers(runtime_with(WHOLE), watches=FRAMEWORK.watches())
+    result = validate_trainjob(new, old, framework=FRAMEWORK, listers=listers)
+    assert [error.path for error in result.errors] == ["spec.trainer.numNodes"]
 
 
 def test_a_cluster_without_the_api_is_told_at_admission() -> None:
@@ -360,6 +445,7 @@ DROPPED: dict[str, tuple[JsonObject, str]] = {
         "TopologyAwareWorkloadScheduling",
     ),
     "disruptionMode": ({"disruptionMode": "PodGroup"}, "WorkloadAwarePreemption"),
+    "resourceClaims": ({"replicatedJobs": [entry("node", resourceClaims=[SHARED])]}, "DRAWorkloadResourceClaims"),
     "schedulingGroup": (WHOLE, "JobSet 0.12"),
 }
 
@@ -383,6 +469,19 @@ async def test_what_the_api_server_has_dropped_is_told(field: str) -> None:
     world.change("TrainJob", spec={**world.find("TrainJob")["spec"], "suspend": True})
     await world.reconcile()
     assert world.find("JobSet")["spec"]["suspend"]
+    assert "Blocked" not in world.conditions
+
+
+async def test_pods_that_run_beside_their_group_are_told() -> None:
+    """An API server or a JobSet controller has dropped schedulingGroup from Jobs or pods, which nobody reads."""
+    world = await running()
+    name = next(obj["metadata"]["name"] for obj in world.applied if obj["kind"] == "PodGroup")
+    world.change("JobSet", status={"replicatedJobsStatus": [{"name": "node", "ready": 1}]})
+    await world.reconcile()
+    assert "GenericWorkload" in world.conditions["Blocked"]["message"]
+    scheduled = {"type": "PodGroupScheduled", "status": "True"}
+    world.change("PodGroup", name=name, status={"conditions": [scheduled]})
+    await world.reconcile()
     assert "Blocked" not in world.conditions
 
 

@@ -9,12 +9,13 @@ there while the TrainJob is suspended.
   attempt are not possible, since the pod templates of a JobSet cannot change.
 - All Jobs of a ReplicatedJob have one pod template. Where each of them is a group, pods get theirs by the
   MutatingAdmissionPolicy in `deploy/slice-pod-groups`.
-- What an API server does not know it drops without a word. So what it has stored is read back.
+- What an API server does not know it drops without a word. So what it has stored is read back. Jobs and pods are not
+  read: where pods are ready and their PodGroup was never scheduled, they do not name it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from trainmaster.plugins.util.podgroup import fewest, mark
@@ -33,6 +34,7 @@ from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import JobKey, Listers, Watch
 from trainmaster.runtime.ownership import is_controlled_by
+from trainmaster.runtime.resource_claims import claims_of
 from trainmaster.runtime.scheduling import Group, groups_of, object_name, scheduling_problems
 
 SLICE_POLICY: Final = "slice-pod-groups.trainmaster.dev"
@@ -52,6 +54,9 @@ class _PodGroup(NamedTuple):
 
     template: str
     name: str
+    members: tuple[str, ...]
+    """ReplicatedJobs."""
+
     spec: JsonObject
 
 
@@ -116,7 +121,7 @@ class Workload:
         workload = object_name(job.metadata.name)
         objects = [api.workload(workload, job, [(each.template, each.spec) for each in wanted])]
         objects += [api.pod_group(each.name, each.spec, workload=workload, template=each.template) for each in wanted]
-        _read_back(api, objects, info, job, listers)
+        _read_back(api, wanted, info, job, listers)
         for obj in objects:
             yield Desired(obj, ApplyWhen.MISSING)  # no field of theirs can be changed
 
@@ -135,6 +140,13 @@ class Workload:
                 detail = (
                     f"the pods of one gang have several priority classes: {', '.join(sorted(classes))}; the gang gets "
                     "that of its first ReplicatedJob which has one, and is preempted by it"
+                )
+                yield FieldWarning("spec.runtimeRef", detail)
+        for group, pods in _members(info, _groups(info)):
+            for claim in [each for each in group.claims if each not in claims_of(pods)]:
+                detail = (
+                    f'the claim "{claim["name"]}" of the ReplicatedJob "{pods.name}" is another one than that of its '
+                    "group, so that each pod has its own: give it another name"
                 )
                 yield FieldWarning("spec.runtimeRef", detail)
 
@@ -177,39 +189,63 @@ def _pod_groups(info: Info, job: TrainJob, groups: Iterable[Group], api: Schedul
         # The scheduler preempts by the priority of the group: those of its pods do not count.
         priority = next((each for pods in members if (each := pods.pod_spec.get("priorityClassName"))), None)
         count = sum(map(fewest, members)) // (members[0].replicas if group.per_job else 1)
-        spec = api.pod_group_spec(group.rules, count=count, priority_class=priority)
+        spec = api.pod_group_spec(group, count=count, priority_class=priority)
         if _is_sliced(group, members[0]):
             for index in range(members[0].replicas):
-                yield _PodGroup(f"{group.name}-{index}", f"{base}-{index}", spec)
+                yield _PodGroup(f"{group.name}-{index}", f"{base}-{index}", group.members, spec)
         else:
-            yield _PodGroup(group.name, base, spec)
+            yield _PodGroup(group.name, base, group.members, spec)
 
 
-def _read_back(api: SchedulingAPI, objects: Iterable[JsonObject], info: Info, job: TrainJob, listers: Listers) -> None:
-    """Compare what is stored with what was written.
+def _read_back(api: SchedulingAPI, groups: Sequence[_PodGroup], info: Info, job: TrainJob, listers: Listers) -> None:
+    """Compare what is stored with what was written, and find pods that run beside their groups.
 
     Raises:
-        NotReady: The API server has dropped a part of it.
+        NotReady: Pods are scheduled otherwise than the runtime says.
     """
-    namespace = job.metadata.namespace
-    for obj in objects:
-        stored = listers.get(obj["apiVersion"], obj["kind"], namespace, obj["metadata"]["name"])
-        if obj["kind"] == POD_GROUP_KIND and stored is not None and is_controlled_by(stored, job):
-            for field, gate in api.dropped(obj, stored):
-                raise NotReady(
-                    f"the API server has dropped {field} of PodGroup {obj['metadata']['name']}, so that its pods are "
-                    f"scheduled without: the feature gate {gate} of kube-apiserver is off"
-                )
+    found = [listers.get(api.api_version, POD_GROUP_KIND, job.metadata.namespace, each.name) for each in groups]
+    stored = {each["metadata"]["name"]: each for each in found if each is not None and is_controlled_by(each, job)}
+    problems = list(_dropped_fields(api, groups, stored))
     for jobset in (each for each in listers.workloads(job) if each["kind"] == JOBSET_KIND):
-        wanted, stored_groups = _scheduling_groups(info.template), _scheduling_groups(jobset.get("spec") or {})
-        lost = [name for name, group in wanted.items() if group and not stored_groups.get(name)]
-        if not lost:
-            continue
-        raise NotReady(
-            f"schedulingGroup of the pods of {', '.join(lost)} was dropped from JobSet {job.metadata.name}, so that "
-            "they are scheduled one by one: the definition of JobSets does not know the field. Install JobSet 0.12 or "
-            "later, suspend the TrainJob, delete its JobSet and resume it"
+        problems += [*_not_in_jobset(info, jobset), *_not_in_pods(api, groups, stored, jobset)]
+    if problems:
+        raise NotReady(problems[0])
+
+
+def _dropped_fields(api: SchedulingAPI, groups: Iterable[_PodGroup], stored: Mapping[str, JsonObject]) -> Iterator[str]:
+    for group in groups:
+        for field, gate in api.dropped(group.spec, (stored.get(group.name) or {}).get("spec") or group.spec):
+            yield (
+                f"the API server has dropped {field} of PodGroup {group.name}, so that its pods are scheduled without: "
+                f"the feature gate {gate} of kube-apiserver is off"
+            )
+
+
+def _not_in_jobset(info: Info, jobset: JsonObject) -> Iterator[str]:
+    wanted, stored = _scheduling_groups(info.template), _scheduling_groups(jobset.get("spec") or {})
+    lost = [name for name, group in wanted.items() if group and not stored.get(name)]
+    if lost:
+        yield (
+            f"schedulingGroup of the pods of {', '.join(lost)} was dropped from JobSet {jobset['metadata']['name']}, "
+            "so that they are scheduled one by one: the definition of JobSets does not know the field. Install JobSet "
+            "0.12 or later, suspend the TrainJob, delete its JobSet and resume it"
         )
+
+
+def _not_in_pods(
+    api: SchedulingAPI, groups: Sequence[_PodGroup], stored: Mapping[str, JsonObject], jobset: JsonObject
+) -> Iterator[str]:
+    counts = (jobset.get("status") or {}).get("replicatedJobsStatus") or ()
+    ready = {each["name"] for each in counts if each.get("ready")}
+    scheduled = {each.members for each in groups if api.is_scheduled(stored.get(each.name) or {})}
+    for group in groups:
+        if group.name in stored and group.members not in scheduled and not ready.isdisjoint(group.members):
+            yield (
+                f"the pods of {', '.join(group.members)} run, and PodGroup {group.name} was never scheduled: they do "
+                "not name it, so that they are scheduled one by one. Open the feature gate GenericWorkload of "
+                "kube-apiserver and kube-scheduler, install JobSet 0.12 or later, and if slices are groups, the "
+                f"{_POLICIES[1]} {SLICE_POLICY} with its binding; then suspend and resume the TrainJob"
+            )
 
 
 def _scheduling_groups(jobset_spec: JsonObject) -> dict[str, JsonObject | None]:

@@ -40,7 +40,7 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers
 from trainmaster.runtime.multislice import effective_replicas
 from trainmaster.runtime.resilience import PolicyInvalid, policy_of_trainjob
-from trainmaster.runtime.resource_claims import add_claims, with_whole_claims
+from trainmaster.runtime.resource_claims import add_claims, add_group_claims, with_whole_claims
 from trainmaster.runtime.resource_requirements import merge_resources
 from trainmaster.runtime.strategicpatch import jobset_spec, strategic_merge_patches
 
@@ -154,7 +154,7 @@ def _merged(
     for patch in patches:
         labels.update((patch.get("metadata") or {}).get("labels") or {})
         annotations.update((patch.get("metadata") or {}).get("annotations") or {})
-    return Info(
+    info = Info(
         labels=labels,
         annotations=annotations,
         ml_policy=_copied(spec.ml_policy),
@@ -166,6 +166,8 @@ def _merged(
         pod_sets=[_pod_set(replicated_job, spec.ml_policy) for replicated_job in template.get("replicatedJobs") or []],
         listers=listers,
     )
+    add_group_claims(info)
+    return info
 
 
 def _trace_patches(

@@ -2,8 +2,9 @@
 
 A pod declares its claims (`resourceClaims`), and each container names those of them that it uses (`resources.claims`).
 Claims of a runtime are changed by runtime patches, and those by `spec.trainer.resourceClaimsPerNode`: a claim replaces
-one of the same name as a whole, since a claim has one source. How many devices a claim has is up to the administrator
-who wrote the ResourceClaim or ResourceClaimTemplate; a TrainJob chooses among these.
+one of the same name as a whole, since a claim has one source. The claims of a group of pods (`spec.scheduling`) are
+added where a pod has none of that name. How many devices a claim has is up to the administrator who wrote the
+ResourceClaim or ResourceClaimTemplate; a TrainJob chooses among these.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from trainmaster.runtime.api import ResourceClaim, TrainJob
 from trainmaster.runtime.api.constants import NODE
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.scheduling import groups_of
 
 CLAIM: Final = "resourceClaimName"
 TEMPLATE: Final = "resourceClaimTemplateName"
@@ -48,6 +50,16 @@ def containers_of(pods: PodSet) -> Iterator[JsonObject]:
     yield from pods.pod_spec.get("containers") or []
 
 
+def add_group_claims(info: Info) -> None:
+    """Declare the claims of a group of pods on each of them: the cluster matches claims that are wholly equal."""
+    for group in groups_of(info.scheduling, info.template) if info.scheduling else ():
+        for pods in info.pod_sets:
+            if group.claims and pods.name in group.members:
+                own = {each["name"] for each in claims_of(pods)}
+                added = [each for each in group.claims if each["name"] not in own]
+                pods.pod_spec["resourceClaims"] = [*claims_of(pods), *added]
+
+
 def add_claims(info: Info, job: TrainJob) -> None:
     """Declare the TrainJob's claims on each pod that trains, and have its containers use them."""
     for claim in trainer_claims(job):
@@ -59,13 +71,8 @@ def add_claims(info: Info, job: TrainJob) -> None:
 
 
 def _declare(pods: PodSet, claim: ResourceClaim) -> None:
-    declared: JsonObject = {"name": claim.name}
-    if claim.resource_claim_name:
-        declared[CLAIM] = claim.resource_claim_name
-    if claim.resource_claim_template_name:
-        declared[TEMPLATE] = claim.resource_claim_template_name
     others = [each for each in claims_of(pods) if each["name"] != claim.name]
-    pods.pod_spec["resourceClaims"] = [*others, declared]
+    pods.pod_spec["resourceClaims"] = [*others, claim.entry]
 
 
 def _use(container: JsonObject | None, name: str) -> None:

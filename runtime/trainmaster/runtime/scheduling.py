@@ -22,6 +22,7 @@ from trainmaster.runtime.api.scheduling import (
     MAX_GROUPS,
     BasicSchedulingPolicy,
     GroupScheduling,
+    PodResourceClaim,
     ReplicatedJobScheduling,
     Scheduling,
     SchedulingPolicy,
@@ -29,6 +30,7 @@ from trainmaster.runtime.api.scheduling import (
 from trainmaster.runtime.field_errors import FieldError, did_you_mean
 from trainmaster.runtime.info import ancestor_of
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.names import dns_label
 
 PATH: Final = "spec.scheduling"
 _ENTRIES: Final = f"{PATH}.replicatedJobs"
@@ -50,6 +52,8 @@ class Group:
 
     rules: GroupScheduling
     per_job: bool = False
+    claims: tuple[JsonObject, ...] = ()
+    """Devices that its pods share, as pods and PodGroups declare them."""
 
     @property
     def is_gang(self) -> bool:
@@ -70,7 +74,9 @@ def groups_of(scheduling: Scheduling, template: JsonObject) -> list[Group]:
 
 def _group_of(entry: ReplicatedJobScheduling) -> Group:
     members = tuple(entry.target_replicated_jobs)
-    return Group(members[0], members, entry if entry.job is None else entry.job, per_job=entry.job is not None)
+    rules = entry if entry.job is None else entry.job
+    claims = tuple(each.entry for each in rules.resource_claims)
+    return Group(members[0], members, rules, per_job=entry.job is not None, claims=claims)
 
 
 def _comes_in_steps(template: JsonObject) -> bool:
@@ -154,12 +160,27 @@ def _policy_problems(rules: GroupScheduling, path: str) -> Iterator[FieldError]:
         yield FieldError(f"{path}.schedulingPolicy.gang.minCount", detail, type="Forbidden")
 
 
+def _claim_problems(claims: Sequence[PodResourceClaim], path: str) -> Iterator[FieldError]:
+    seen = set[str]()
+    for position, claim in enumerate(claims):
+        field = f"{path}.resourceClaims[{position}]"
+        for problem in dns_label(claim.name):
+            yield FieldError(f"{field}.name", problem, value=claim.name)
+        if claim.name in seen:
+            yield FieldError(f"{field}.name", "is the name of another claim", type="Duplicate", value=claim.name)
+        if len(claim.entry) != 2:
+            detail = "must have exactly one of resourceClaimName and resourceClaimTemplateName"
+            yield FieldError(field, detail, value=claim.to_json())
+        seen.add(claim.name)
+
+
 def _entry_problems(entries: Sequence[ReplicatedJobScheduling], template: JsonObject) -> Iterator[FieldError]:
     known = [each["name"] for each in template.get("replicatedJobs") or []]
     seen = set[str]()
     for number, entry in enumerate(entries):
         path = f"{_ENTRIES}[{number}]"
         yield from _policy_problems(entry, path)
+        yield from _claim_problems(entry.resource_claims, path)
         for position, name in enumerate(entry.target_replicated_jobs):
             target = f"{path}.targetReplicatedJobs[{position}]"
             if name not in known:
@@ -172,6 +193,7 @@ def _entry_problems(entries: Sequence[ReplicatedJobScheduling], template: JsonOb
         if entry.job is None:
             continue
         yield from _policy_problems(entry.job, f"{path}.job")
+        yield from _claim_problems(entry.job.resource_claims, f"{path}.job")
         if not entry.is_empty:
             yield FieldError(f"{path}.job", "excludes the other fields of this entry: move them into job", "Forbidden")
         if len(entry.target_replicated_jobs) > 1:

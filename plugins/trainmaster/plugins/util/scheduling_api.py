@@ -10,8 +10,8 @@ from typing import Final, Protocol
 
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import GROUP, POD_GROUP_KIND, SCHEDULING_API_VERSION, WORKLOAD_KIND
-from trainmaster.runtime.api.scheduling import GANG, GroupScheduling
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.scheduling import Group
 
 
 class SchedulingAPI(Protocol):
@@ -21,7 +21,7 @@ class SchedulingAPI(Protocol):
     def api_version(self) -> str:
         """Of its kinds."""
 
-    def pod_group_spec(self, rules: GroupScheduling, *, count: int, priority_class: str | None) -> JsonObject:
+    def pod_group_spec(self, group: Group, *, count: int, priority_class: str | None) -> JsonObject:
         """Return the spec of a group of so many pods."""
 
     def workload(self, name: str, job: TrainJob, groups: Iterable[tuple[str, JsonObject]]) -> JsonObject:
@@ -34,7 +34,10 @@ class SchedulingAPI(Protocol):
         """Return what makes a pod a member, as fields of its spec."""
 
     def dropped(self, wanted: JsonObject, stored: JsonObject) -> list[tuple[str, str]]:
-        """Return the fields of a PodGroup that the API server has dropped, each with the feature gate that it takes."""
+        """Return the fields of the spec of a PodGroup that the API server has dropped, with the gates they take."""
+
+    def is_scheduled(self, pod_group: JsonObject) -> bool:
+        """Return whether a node was found for pods of a stored PodGroup, ever."""
 
 
 class V1Alpha2:
@@ -42,10 +45,13 @@ class V1Alpha2:
 
     api_version = SCHEDULING_API_VERSION
 
-    def pod_group_spec(self, rules: GroupScheduling, *, count: int, priority_class: str | None) -> JsonObject:
+    def pod_group_spec(self, group: Group, *, count: int, priority_class: str | None) -> JsonObject:
         """Return the spec of a group of so many pods."""
-        policy: JsonObject = {"gang": {"minCount": count}} if rules.policy == GANG else {"basic": {}}
+        rules = group.rules
+        policy: JsonObject = {"gang": {"minCount": count}} if group.is_gang else {"basic": {}}
         spec: JsonObject = {"schedulingPolicy": policy}
+        if group.claims:
+            spec["resourceClaims"] = list(group.claims)
         if rules.scheduling_constraints and rules.scheduling_constraints.topology:
             topology = [{"key": each.key} for each in rules.scheduling_constraints.topology]
             spec["schedulingConstraints"] = {"topology": topology}
@@ -73,13 +79,20 @@ class V1Alpha2:
         return {"schedulingGroup": {"podGroupName": pod_group}}
 
     def dropped(self, wanted: JsonObject, stored: JsonObject) -> list[tuple[str, str]]:
-        """Return the fields of a PodGroup that the API server has dropped, each with the feature gate that it takes."""
+        """Return the fields of the spec of a PodGroup that the API server has dropped, with the gates they take."""
         gates = {
             "schedulingConstraints": "TopologyAwareWorkloadScheduling",
             "disruptionMode": "WorkloadAwarePreemption",
+            "resourceClaims": "DRAWorkloadResourceClaims",
         }
-        asked, kept = wanted["spec"], stored.get("spec") or {}
-        return [(field, gate) for field, gate in gates.items() if field in asked and asked[field] != kept.get(field)]
+        return [
+            (field, gate) for field, gate in gates.items() if field in wanted and wanted[field] != stored.get(field)
+        ]
+
+    def is_scheduled(self, pod_group: JsonObject) -> bool:
+        """Return whether a node was found for pods of a stored PodGroup, ever."""
+        conditions = (pod_group.get("status") or {}).get("conditions") or ()
+        return any(each.get("type") == "PodGroupScheduled" and each.get("status") == "True" for each in conditions)
 
 
 APIS: Final[Sequence[SchedulingAPI]] = (V1Alpha2(),)

@@ -5,11 +5,11 @@ Nothing is read with these models: a patch is a JSON tree (`shapes`).
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, Final
 
 from trainmaster.runtime.api.meta import IMMUTABLE, NAME, SUBDOMAIN, ApiModel, ObjectMeta, Schema
+from trainmaster.runtime.api.scheduling import PodResourceClaim
 from trainmaster.runtime.api.shapes import NamedObjects
-from trainmaster.runtime.api.trainjob import ONE_SOURCE
 
 
 def _pod_field(name: str, *rules: tuple[str, str], **limits: Any) -> Schema:
@@ -29,17 +29,6 @@ class _ContainerPatch(ApiModel):
     security_context: Annotated[Any, Schema(ref="core.v1.Container.securityContext")] = None
 
 
-class _ResourceClaimPatch(ApiModel):
-    __schema__: ClassVar[Schema] = ONE_SOURCE
-
-    name: Annotated[str, Schema(minLength=1, maxLength=63)]
-    """Name by which containers use the claim."""
-    resource_claim_name: Annotated[str | None, Schema(maxLength=SUBDOMAIN)] = None
-    """A ResourceClaim, which all nodes share."""
-    resource_claim_template_name: Annotated[str | None, Schema(maxLength=SUBDOMAIN)] = None
-    """A ResourceClaimTemplate, from which each node gets a claim of its own."""
-
-
 _CONTAINERS: Final = Schema(IMMUTABLE, keys=["name"], maxItems=64)
 
 
@@ -57,7 +46,7 @@ class PodSpecPatch(ApiModel):
     """Containers to patch."""
     image_pull_secrets: Annotated[Any, _pod_field("imagePullSecrets", IMMUTABLE, maxItems=64)] = None
     security_context: Annotated[Any, _pod_field("securityContext", IMMUTABLE)] = None
-    resource_claims: Annotated[list[_ResourceClaimPatch] | None, Schema(keys=["name"], maxItems=32)] = None
+    resource_claims: Annotated[list[PodResourceClaim] | None, Schema(keys=["name"], maxItems=32)] = None
     """Claims to set or add; one replaces that of the same name. What containers use is up to the runtime."""
     scheduling_gates: Annotated[Any, _pod_field("schedulingGates", maxItems=16)] = None
     termination_grace_period_seconds: Annotated[

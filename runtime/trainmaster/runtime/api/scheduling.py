@@ -5,11 +5,12 @@ One level is used: the whole job, ReplicatedJobs, or each Job of a ReplicatedJob
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from trainmaster.runtime.api.meta import NAME, ApiModel, NullIsDefault, Schema
+from trainmaster.runtime.api.meta import NAME, SUBDOMAIN, ApiModel, NullIsDefault, Schema
+from trainmaster.runtime.jsontree import JsonObject
 
 GANG: Final = "gang"
 BASIC: Final = "basic"
@@ -74,7 +75,67 @@ class GroupScheduling(ApiModel):
         return not (self.scheduling_policy or self.scheduling_constraints or self.disruption_mode)
 
 
-class ReplicatedJobScheduling(GroupScheduling):
+_HAS_CLAIM: Final = "(has(self.resourceClaimName) && self.resourceClaimName != '')"
+_HAS_TEMPLATE: Final = "(has(self.resourceClaimTemplateName) && self.resourceClaimTemplateName != '')"
+ONE_SOURCE: Final = Schema(
+    # The empty text is as good as nothing, although the field is there.
+    (f"{_HAS_CLAIM} || {_HAS_TEMPLATE}", "one of resourceClaimName and resourceClaimTemplateName must be set"),
+    (f"!({_HAS_CLAIM} && {_HAS_TEMPLATE})", "only one of resourceClaimName and resourceClaimTemplateName can be set"),
+    description=None,
+)
+
+
+class PodResourceClaim(ApiModel):
+    """Devices that pods claim: a claim that exists, or one made from a template."""
+
+    __schema__: ClassVar[Schema] = ONE_SOURCE
+
+    name: Annotated[str, Schema(minLength=1, maxLength=63)]
+    """Name by which containers use the claim."""
+
+    resource_claim_name: Annotated[str | None, Schema(maxLength=SUBDOMAIN)] = None
+    """A ResourceClaim, which all nodes share."""
+
+    resource_claim_template_name: Annotated[str | None, Schema(maxLength=SUBDOMAIN)] = None
+    """A ResourceClaimTemplate, from which each node gets a claim of its own."""
+
+    @property
+    def entry(self) -> JsonObject:
+        """Itself in `resourceClaims` of a pod or a PodGroup, without an empty source."""
+        sources = {
+            "resourceClaimName": self.resource_claim_name,
+            "resourceClaimTemplateName": self.resource_claim_template_name,
+        }
+        return {"name": self.name, **{field: name for field, name in sources.items() if name}}
+
+
+class ClaimingGroupScheduling(GroupScheduling):
+    """What holds for a group of pods of some ReplicatedJobs."""
+
+    resource_claims: Annotated[
+        list[
+            Annotated[
+                PodResourceClaim,
+                Schema(
+                    descriptions={
+                        "resourceClaimName": "A ResourceClaim.",
+                        "resourceClaimTemplateName": "A ResourceClaimTemplate, from which each group gets one claim.",
+                    }
+                ),
+            ]
+        ],
+        NullIsDefault,
+        Schema(keys=["name"], maxItems=4),
+    ] = Field(default_factory=list)
+    """Devices that the pods of a group share (feature gate DRAWorkloadResourceClaims of Kubernetes)."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it says nothing."""
+        return super().is_empty and not self.resource_claims
+
+
+class ReplicatedJobScheduling(ClaimingGroupScheduling):
     """Groups of one ReplicatedJob, or the group of several."""
 
     target_replicated_jobs: Annotated[
@@ -84,7 +145,7 @@ class ReplicatedJobScheduling(GroupScheduling):
     ] = Field(default_factory=list)
     """The ReplicatedJobs of the template that this is about; the pods of several are one group."""
 
-    job: GroupScheduling | None = None
+    job: ClaimingGroupScheduling | None = None
     """If present, each Job of the ReplicatedJob, for instance each slice of a trainer, is a group of its own, for which
     this holds."""
 

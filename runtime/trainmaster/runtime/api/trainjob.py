@@ -21,6 +21,7 @@ from trainmaster.runtime.api.meta import (
     Schema,
 )
 from trainmaster.runtime.api.resilience import ResiliencePolicy, ResilienceStatus
+from trainmaster.runtime.api.scheduling import ONE_SOURCE, PodResourceClaim
 from trainmaster.runtime.api.shapes import NamedObjects, Resources, RuntimePatchSpec
 from trainmaster.runtime.api.trainingruntime import ElasticPolicy
 from trainmaster.runtime.jsontree import JsonObject
@@ -93,29 +94,10 @@ class Initializer(ApiModel):
     """How the model is fetched."""
 
 
-_HAS_CLAIM: Final = "(has(self.resourceClaimName) && self.resourceClaimName != '')"
-_HAS_TEMPLATE: Final = "(has(self.resourceClaimTemplateName) && self.resourceClaimTemplateName != '')"
-ONE_SOURCE: Final = Schema(
-    # The empty text is as good as nothing, although the field is there.
-    (f"{_HAS_CLAIM} || {_HAS_TEMPLATE}", "one of resourceClaimName and resourceClaimTemplateName must be set"),
-    (f"!({_HAS_CLAIM} && {_HAS_TEMPLATE})", "only one of resourceClaimName and resourceClaimTemplateName can be set"),
-    description=None,
-)
-
-
-class ResourceClaim(ApiModel):
+class ResourceClaim(PodResourceClaim):
     """Devices that each node claims (KEP-2782): a claim that exists, or one made for each pod from a template."""
 
     __schema__: ClassVar[Schema] = ONE_SOURCE
-
-    name: Annotated[str, Schema(minLength=1, maxLength=63)]
-    """Name by which containers use the claim."""
-
-    resource_claim_name: Annotated[str | None, Schema(maxLength=SUBDOMAIN)] = None
-    """A ResourceClaim, which all nodes share."""
-
-    resource_claim_template_name: Annotated[str | None, Schema(maxLength=SUBDOMAIN)] = None
-    """A ResourceClaimTemplate, from which each node gets a claim of its own."""
 
     container_names: Annotated[
         list[Annotated[str, Schema(minLength=1, maxLength=63)]], NullIsDefault, Schema(list_type="set", maxItems=8)
