@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import re
 import signal
@@ -58,6 +59,27 @@ async def test_the_nodes_of_a_job_meet_in_either_mode_of_networking(tmp_path: Pa
             assert sorted(logs) == [f"{address}\n", f"met [b'x-1']\n{address}\n"]
     finally:
         await trainmaster("cluster", "down", cwd=tmp_path)
+
+
+SCHEDULERS = {"coscheduling": "scheduler-plugins-scheduler", "volcano": "volcano"}
+
+
+@pytest.mark.defect("B10")
+@pytest.mark.parametrize("policy", SCHEDULERS)
+async def test_a_gang_does_not_wait_for_pods_that_come_after_its_initializer(client: KubeClient, policy: str) -> None:
+    on, name = runtime(f"initialized-{policy}"), f"initialized-{policy}"
+    jobs = on["spec"]["template"]["spec"]["replicatedJobs"]
+    jobs[0]["template"]["spec"]["template"]["spec"]["schedulerName"] = SCHEDULERS[policy]
+    fetches = copy.deepcopy(jobs[0])
+    fetches["name"] = fetches["template"]["spec"]["template"]["spec"]["containers"][0]["name"] = "dataset-initializer"
+    fetches["template"]["metadata"]["labels"] = {"trainer.kubeflow.org/trainjob-ancestor-step": "dataset-initializer"}
+    jobs[0]["dependsOn"] = [{"name": "dataset-initializer", "status": "Complete"}]
+    jobs.insert(0, fetches)
+    on["spec"]["podGroupPolicy"] = {policy: {}}
+    await apply_runtime(client, on)
+    await client.create(TRAINJOBS, trainjob(name, on=name, trainer={"numNodes": 2}))
+    assert (await ended(client, name))["type"] == "Complete"
+    assert len(await pods(client, name)) == 3
 
 
 async def test_two_hundred_jobs_complete(client: KubeClient) -> None:

@@ -1,16 +1,17 @@
-"""CoScheduling, and what gangs of both schedulers have in common: who starts together, and what that takes."""
+"""CoScheduling, and what gangs of all schedulers have in common: who starts together, and what that takes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.generated import RESOURCES, check_that_resolving_is_pure, trainjobs
-from support.objects import replicated_job, runtime_object, trainjob
+from support.objects import replicated_job, runtime_object, trainjob, trainjob_object
 from support.resolutions import FRAMEWORK, FakeListers, Runtime, companion, error_details, jobset, warning_details
 
+from trainmaster.plugins.workload import Workload
 from trainmaster.runtime.api import TrainJob, parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.framework.interface import ApplyWhen, Rejected
@@ -20,6 +21,8 @@ from trainmaster.runtime.ownership import owner_reference
 from trainmaster.runtime.resolver import PolicyUnserved, resolve
 
 SCHEDULERS = ("coscheduling", "volcano")
+MARKS = ("scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name", "podGroupName")
+WITH_WORKLOAD = Framework([*load_plugins(), Workload()])
 POLICY: JsonObject = {"coscheduling": {}}
 
 DATA = replicated_job("dataset-initializer", ancestor="dataset-initializer", containers=[{"name": "d", "image": "i"}])
@@ -30,6 +33,14 @@ def on(*jobs: JsonObject, policy: JsonObject | None = None, gang: JsonObject = P
     obj = runtime_object(*jobs, policy=policy, **spec)
     obj["spec"]["podGroupPolicy"] = gang
     return parse_runtime(obj)
+
+
+def initialized(gang: JsonObject) -> JsonObject:
+    """A runtime whose trainer waits for two initializers."""
+    trainer = replicated_job(dependsOn=[after("dataset-initializer"), after("model-initializer")])
+    obj = runtime_object(DATA, MODEL, trainer)
+    obj["spec"] |= gang
+    return obj
 
 
 def after(name: str, status: str = "Complete") -> JsonObject:
@@ -47,10 +58,15 @@ def resources(job: TrainJob, runtime: Runtime, *, listers: Listers = NO_LISTERS)
 
 
 def members(obj: JsonObject) -> list[str]:
-    """The ReplicatedJobs of a JobSet whose pods name a group of either scheduler."""
-    marks = {"scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name"}
-    metadata = {each["name"]: pod_metadata(each) for each in obj["spec"]["replicatedJobs"]}
-    return [name for name, each in metadata.items() if marks & {*each.get("labels", ()), *each.get("annotations", ())}]
+    """The ReplicatedJobs of a JobSet whose pods name a group."""
+    return [each["name"] for each in obj["spec"]["replicatedJobs"] if group_of(each)]
+
+
+def group_of(replicated: JsonObject) -> str | None:
+    """The PodGroup that the pods of a ReplicatedJob name, whichever scheduler it is for."""
+    metadata, spec = pod_metadata(replicated), replicated["template"]["spec"]["template"]["spec"]
+    marks = {**metadata.get("labels", {}), **metadata.get("annotations", {}), **spec.get("schedulingGroup", {})}
+    return next((marks[key] for key in MARKS if key in marks), None)
 
 
 def pod_metadata(replicated: JsonObject) -> JsonObject:
@@ -280,25 +296,36 @@ def _gangs(draw: st.DrawFn) -> JsonObject:
         jobs.append(job)
     order = {"startupPolicy": {"startupPolicyOrder": "InOrder"}} if draw(st.booleans()) else {}
     obj = runtime_object(*jobs, **order)
-    obj["spec"]["podGroupPolicy"] = {draw(st.sampled_from(SCHEDULERS)): {}}
+    scheduler = draw(st.sampled_from([*SCHEDULERS, "Kubernetes"]))
+    obj["spec"] |= {"scheduling": {}} if scheduler == "Kubernetes" else {"podGroupPolicy": {scheduler: {}}}
     return obj
+
+
+def quorum_of(spec: JsonObject) -> int:
+    """How many pods a PodGroup waits for."""
+    policy = spec.get("schedulingPolicy") or {"gang": {"minCount": spec.get("minMember")}}
+    return int(policy["gang"]["minCount"]) if "gang" in policy else 0
 
 
 @pytest.mark.defect("B10")
 @given(trainjobs(), _gangs())
+@example(trainjob_object(trainer={"numNodes": 3}), initialized({"scheduling": {}}))
+@example(trainjob_object(trainer={"numNodes": 3}), initialized({"podGroupPolicy": {"coscheduling": {}}}))
+@example(trainjob_object(trainer={"numNodes": 3}), initialized({"podGroupPolicy": {"volcano": {}}}))
 def test_a_quorum_can_always_come_together(raw_job: JsonObject, raw_runtime: JsonObject) -> None:
     """Simulates JobSet: everybody starts whose dependencies have come far enough, gangs when they are complete."""
-    check_that_resolving_is_pure(raw_job, raw_runtime)
-    objects = [
-        desired.object for desired in resolve(parse_trainjob(raw_job), parse_runtime(raw_runtime), FRAMEWORK).objects
-    ]
+    raw_job["spec"].pop("suspend", None)  # what is suspended has no groups of Kubernetes
+    check_that_resolving_is_pure(raw_job, raw_runtime, WITH_WORKLOAD)
+    resolution = resolve(parse_trainjob(raw_job), parse_runtime(raw_runtime), WITH_WORKLOAD)
+    objects = [desired.object for desired in resolution.objects]
     obj = next(each for each in objects if each["kind"] == "JobSet")
-    groups = [each["spec"] for each in objects if each["kind"] == "PodGroup"]
-    gang = set(members(obj))
-    assert bool(gang) == bool(groups)
     jobs = {each["name"]: each for each in obj["spec"]["replicatedJobs"]}
+    quorums = {each["metadata"]["name"]: quorum_of(each["spec"]) for each in objects if each["kind"] == "PodGroup"}
+    of = {name: group_of(each) for name, each in jobs.items()}
+    assert {each for each in of.values() if each} == quorums.keys()
     in_order = obj["spec"].get("startupPolicy", {}).get("startupPolicyOrder") == "InOrder"
     sizes = {name: each.get("replicas", 1) * each["template"]["spec"]["parallelism"] for name, each in jobs.items()}
+    members = {group: [name for name in jobs if of[name] == group] for group in quorums}
     started: set[str] = set()
     present: set[str] = set()
     while started != jobs.keys():
@@ -306,9 +333,13 @@ def test_a_quorum_can_always_come_together(raw_job: JsonObject, raw_runtime: Jso
             awaited = {d["name"] for d in each.get("dependsOn", [])} | (set(list(jobs)[:index]) if in_order else set())
             if awaited <= started:
                 present.add(name)
-        waiting = present & gang
-        complete = sum(sizes[name] for name in waiting) >= sum(each["minMember"] for each in groups)
-        runnable = present - started - (set() if complete else gang)
-        assert runnable, f"{gang} never comes together"
+        complete = {
+            group
+            for group, names in members.items()
+            if sum(sizes[name] for name in present.intersection(names)) >= quorums[group]
+        }
+        runnable = {name for name in present - started if of[name] is None or of[name] in complete}
+        assert runnable, f"{of} never comes together"
         started |= runnable
-    assert [each["minMember"] for each in groups] == ([sum(sizes[name] for name in gang)] if gang else [])
+    for group, quorum in quorums.items():
+        assert quorum in {0, sum(sizes[name] for name in members[group])}

@@ -10,7 +10,7 @@ from support.objects import replicated_job, runtime_object, trainjob_object
 from support.resolutions import FRAMEWORK, container, env, job_spec
 
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
-from trainmaster.runtime.framework import PluginFailed
+from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.jsontree import SCALARS, JsonObject
 from trainmaster.runtime.resolver import resolve
 
@@ -102,7 +102,9 @@ def check_resolution(raw_job: JsonObject, raw_runtime: JsonObject) -> None:
         _check_jobset(orjson.loads(first), raw_job["spec"].get("trainer") or {})
 
 
-def check_that_resolving_is_pure(raw_job: JsonObject, raw_runtime: JsonObject) -> bytes | None:
+def check_that_resolving_is_pure(
+    raw_job: JsonObject, raw_runtime: JsonObject, framework: Framework = FRAMEWORK
+) -> bytes | None:
     """Resolve twice; what comes out is the same to the byte although the first result is ruined in between."""
     before = copy.deepcopy((raw_job, raw_runtime))
     job, on = parse_trainjob(raw_job), parse_runtime(raw_runtime)
@@ -110,7 +112,7 @@ def check_that_resolving_is_pure(raw_job: JsonObject, raw_runtime: JsonObject) -
     results = []
     for _ in range(2):
         try:
-            objects = [desired.object for desired in resolve(job, on, FRAMEWORK).objects]
+            objects = [desired.object for desired in resolve(job, on, framework).objects]
         except PluginFailed as failed:
             if not failed.rejected:
                 raise
