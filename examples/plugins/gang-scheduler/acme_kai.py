@@ -1,7 +1,9 @@
 """Schedules TrainJobs with KAI Scheduler, in its queues.
 
 A runtime asks for it by `podGroupPolicy.custom: {name: kai, config: {queue: research}}`; the label
-`kai.scheduler/queue` of a TrainJob names another queue. KAI makes the gangs by itself, of all pods of one workload.
+`kai.scheduler/queue` of a TrainJob names another queue. KAI makes the gangs by itself, of all pods of one JobSet. Where
+a ReplicatedJob starts after another one (`dependsOn`), as a trainer after its initializers, each ReplicatedJob is a
+gang: all pods together would never be there.
 
 A TrainJob whose queue does not exist waits, and says so. KAI would leave its pods pending without a word.
 """
@@ -26,6 +28,9 @@ from trainmaster.runtime.sdk import (
 )
 
 QUEUE_LABEL = "kai.scheduler/queue"
+MIN_MEMBER_ANNOTATION = "kai.scheduler/batch-min-member"
+"""Of a JobSet: how many of its ReplicatedJobs start together. KAI sees to `startupPolicyOrder` by itself."""
+
 QUEUE_API = "scheduling.run.ai/v2"
 TRAINER_API = "trainer.kubeflow.org/v1alpha1"
 
@@ -77,6 +82,8 @@ class KAI:
             known = (each["metadata"]["name"] for each in info.listers.list(QUEUE_API, "Queue"))
             raise NotReady(f"KAI Scheduler has no queue {queue!r} {did_you_mean(queue, known)}")
         info.labels[QUEUE_LABEL] = queue
+        if any(each.get("dependsOn") for each in info.template.get("replicatedJobs") or []):
+            info.annotations.setdefault(MIN_MEMBER_ANNOTATION, "1")
         for pods in info.pod_sets:
             pods.pod_template.setdefault("metadata", {}).setdefault("labels", {})[QUEUE_LABEL] = queue
             pods.pod_spec["schedulerName"] = self.options.scheduler_name

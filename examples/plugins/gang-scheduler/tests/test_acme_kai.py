@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 import yaml
-from acme_kai import BY_QUEUE, BY_RUNTIME, KAI, QUEUE_API, QUEUE_LABEL, KAIOptions, KAIPolicy, jobs_of_queue
+from acme_kai import (
+    BY_QUEUE,
+    BY_RUNTIME,
+    KAI,
+    MIN_MEMBER_ANNOTATION,
+    QUEUE_API,
+    QUEUE_LABEL,
+    KAIOptions,
+    KAIPolicy,
+    jobs_of_queue,
+)
 
 from trainmaster.runtime.sdk import FieldError, FieldWarning, Info, JsonObject, NotReady, TrainJob
 from trainmaster.runtime.testing import KnownObjects, PluginConformance, info, runtime, trainjob
@@ -54,6 +64,14 @@ def test_pods_go_to_the_queue_of_the_trainjob_else_of_its_runtime(label: str | N
     (pods,) = merged.pod_sets
     assert merged.labels == pods.pod_template["metadata"]["labels"] == {QUEUE_LABEL: queue}
     assert pods.pod_spec["schedulerName"] == "kai-2"
+
+
+@pytest.mark.parametrize(("waits", "quorum"), [([{"name": "data", "status": "Complete"}], "1"), ([], None)])
+def test_pods_that_come_after_others_are_a_gang_of_their_own(waits: list[JsonObject], quorum: str | None) -> None:
+    merged, job, config = case(*QUEUES)
+    merged.template["replicatedJobs"][0]["dependsOn"] = waits
+    plugin().enforce_pod_group(merged, job, config)
+    assert merged.annotations.get(MIN_MEMBER_ANNOTATION) == quorum
 
 
 def test_a_trainjob_waits_for_its_queue() -> None:
