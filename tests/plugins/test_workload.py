@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+import yaml
+from support.manifests import ROOT
 from support.objects import replicated_job, runtime_object, trainjob, trainjob_object
 from support.resolutions import FakeListers, Runtime
 from support.world import World
 
+from trainmaster.devcluster.apiserver.schema.cel.compiler import compile_program
+from trainmaster.devcluster.apiserver.schema.cel.program import Program
 from trainmaster.plugins.workload import SLICE_POLICY, Workload
 from trainmaster.runtime.api import TrainJob, parse_runtime
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
@@ -177,15 +182,28 @@ def test_a_claim_of_the_trainjob_takes_the_place_of_that_of_the_group() -> None:
     assert any("each pod has its own" in each.detail for each in warnings)
 
 
+def slice_policy() -> Program:
+    """Compile what the MutatingAdmissionPolicy writes into a pod; the types of Kubernetes are maps here."""
+    policy, binding = yaml.safe_load_all((ROOT / "deploy/slice-pod-groups/mutating_admission_policy.yaml").read_text())
+    assert policy["metadata"]["name"] == binding["spec"]["policyName"] == SLICE_POLICY
+    (mutation,) = policy["spec"]["mutations"]
+    expression = re.sub(r"Object[\w.]*{", "{", mutation["applyConfiguration"]["expression"])
+    expression = re.sub(r"(\w+):", r'"\1":', expression)
+    return compile_program(f"{expression}.spec.schedulingGroup.podGroupName", {"object": "dyn"}, "string")
+
+
 def test_each_slice_is_a_gang_and_an_admission_policy_tells_its_pods_which() -> None:
     runtime = on({"replicatedJobs": [entry("node", job={})]}, replicated_job(replicas=2))
     job = trainjob(trainer={"numNodes": 6})
     objects = built(job, runtime, FakeListers(POLICY, watches=FRAMEWORK.watches()))
     (pods,) = pod_templates(objects).values()
-    base = pods["metadata"]["labels"]["trainmaster.dev/slice-pod-group"]
+    labels = pods["metadata"]["labels"]
+    base = labels["trainmaster.dev/slice-pod-group"]
     assert "schedulingGroup" not in pods["spec"]
     groups = {each["metadata"]["name"]: each["spec"]["schedulingPolicy"] for each in of_kind(objects, "PodGroup")}
     assert groups == {f"{base}-{index}": {"gang": {"minCount": 3}} for index in range(2)}
+    slices = [{"metadata": {"labels": {**labels, "jobset.sigs.k8s.io/job-index": str(index)}}} for index in range(2)]
+    assert [slice_policy().evaluate({"object": each}) for each in slices] == list(groups)
     with pytest.raises(PluginFailed, match="apply deploy/slice-pod-groups"):
         built(job, runtime)
 
