@@ -59,6 +59,13 @@ def test_fewer_pods_than_it_needs_and_a_group_that_is_missing_wait_without_a_wor
     assert missing.evidence[0].text == "does not exist, and pods wait for it: rank 0, rank 1, rank 2"
 
 
+def test_pods_that_lost_the_name_of_their_group_are_told() -> None:
+    (finding,) = incomplete([pending(rank) for rank in range(4)], group())
+    assert any("GenericWorkload" in each.text for each in finding.evidence)
+    (finding,) = incomplete([member(pending(rank)) for rank in range(3)], group())
+    assert not any("GenericWorkload" in each.text for each in finding.evidence)
+
+
 @pytest.mark.parametrize(
     ("pods", "groups"),
     [

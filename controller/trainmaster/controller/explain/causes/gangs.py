@@ -32,6 +32,10 @@ from trainmaster.runtime.jsontree import JsonObject
 _FITS: Final = "waiting for minCount pods"
 """What Kubernetes says of a pod for which there would be room."""
 
+_DROPPED: Final = (
+    "no pod names it: schedulingGroup is dropped by a kube-apiserver without the feature gate GenericWorkload, and by "
+    "JobSet before 0.12"
+)
 _UNSCHEDULABLE: Final = "Unschedulable"
 _QUEUE: Final = re.compile(r"queue resource quota insufficient|queue .*(?:closed|overused|not open)", re.IGNORECASE)
 """What Volcano says of a group that has to stay in its queue for the sake of the queue, not of the cluster."""
@@ -72,6 +76,8 @@ def gang_incomplete(view: JobView) -> Iterator[Finding]:
         if sum(map(_has_room, pods)) >= wanted or (view.has_more_pods and all(map(_has_room, pods))):
             continue
         evidence = [Evidence(reference_to(group), text) for text in _who_misses(view, pods, wanted)]
+        if is_of_kubernetes and view.pods and not any(map(pod_group_of, view.pods)):
+            evidence.append(Evidence(reference_to(group), _DROPPED))
         said = true_conditions(group).get(_UNSCHEDULABLE)
         if said is not None:
             told = f"{said.get('reason')}: {said.get('message')}" if said.get("message") else str(said.get("reason"))
