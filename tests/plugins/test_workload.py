@@ -419,9 +419,11 @@ async def test_groups_come_before_the_jobset_and_cost_nothing_more() -> None:
 
 
 async def test_a_suspended_job_has_no_groups_and_starts_again_when_its_pods_have_ended() -> None:
-    world = await running()
+    """Kubernetes deletes the claims of a group with it."""
+    world = await running({"replicatedJobs": [entry("node", resourceClaims=[SHARED])]})
     (name,) = (obj["metadata"]["name"] for obj in world.applied if obj["kind"] == "PodGroup")
     group = world.find("PodGroup", name)
+    assert group["spec"]["resourceClaims"] == [SHARED]
     world.change("TrainJob", spec={**world.find("TrainJob")["spec"], "suspend": True})
     await world.reconcile()
     assert world.find("JobSet")["spec"]["suspend"]
