@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -260,26 +261,27 @@ RACK: JsonObject = {"schedulingConstraints": {"topology": [{"key": "rack"}]}, "d
 NINE = [replicated_job(f"side-{index}", ancestor=None) for index in range(8)] + [replicated_job()]
 
 
+def grouped(*entries: JsonObject, of: Sequence[JsonObject] = ()) -> JsonObject:
+    return runtime_with({"replicatedJobs": list(entries)}, *of)
+
+
 def claiming(*claims: JsonObject) -> JsonObject:
-    return runtime_with({"replicatedJobs": [entry("node", resourceClaims=list(claims))]})
+    return grouped(entry("node", resourceClaims=list(claims)))
 
 
 ALLOWED: dict[str, JsonObject] = {
     "nothing said": runtime_with(WHOLE),
     "all fields of the job": runtime_with({**RACK, "schedulingPolicy": {"gang": {}}}),
-    "all fields of ReplicatedJobs": runtime_with(
-        {"replicatedJobs": [entry("node", **BASIC, **RACK, resourceClaims=[SHARED])]}
-    ),
-    "all fields of Jobs": runtime_with(
-        {"replicatedJobs": [entry("node", job={**BASIC, **RACK, "resourceClaims": [SHARED]})]}
-    ),
-    "ReplicatedJobs that share a group": runtime_with({"replicatedJobs": [entry("node", "side")]}, *BESIDE),
-    "eight groups": runtime_with({"replicatedJobs": [entry("node", job={})]}, replicated_job(replicas=8)),
+    "all fields of ReplicatedJobs": grouped(entry("node", **BASIC, **RACK, resourceClaims=[SHARED])),
+    "all fields of Jobs": grouped(entry("node", job={**BASIC, **RACK, "resourceClaims": [SHARED]})),
+    "ReplicatedJobs that share a group": grouped(entry("node", "side"), of=BESIDE),
+    "eight groups": grouped(entry("node", job={}), of=[replicated_job(replicas=8)]),
     "one group of nine ReplicatedJobs": runtime_with(WHOLE, *NINE),
     "four claims": claiming(*({**SHARED, "name": f"c{index}"} for index in range(4))),
     "a claim with an empty source": claiming({**SHARED, "resourceClaimName": ""}),
 }
-C = f"{P}.replicatedJobs[0].resourceClaims"
+R = f"{P}.replicatedJobs[0]"
+C = f"{R}.resourceClaims"
 REFUSED: dict[str, tuple[JsonObject, str]] = {
     "another gang": (runtime_with(WHOLE), P),
     "a claim without a source": (claiming(SHARED, {"name": "x", "resourceClaimName": ""}), f"{C}[1]"),
@@ -288,65 +290,26 @@ REFUSED: dict[str, tuple[JsonObject, str]] = {
     "two claims of one name": (claiming(SHARED, {**SHARED, "resourceClaimTemplateName": "x"}), f"{C}[1].name"),
     "five claims": (claiming(*({**SHARED, "name": f"c{index}"} for index in range(5))), C),
     "a claim of each Job": (
-        runtime_with({"replicatedJobs": [entry("node", job={"resourceClaims": [{"name": "x"}]})]}),
-        f"{P}.replicatedJobs[0].job.resourceClaims[0]",
+        grouped(entry("node", job={"resourceClaims": [{"name": "x"}]})),
+        f"{R}.job.resourceClaims[0]",
     ),
-    "slices beside a claim": (
-        runtime_with({"replicatedJobs": [entry("node", job={}, resourceClaims=[SHARED])]}),
-        f"{P}.replicatedJobs[0].job",
-    ),
-    "a count of ReplicatedJobs": (
-        runtime_with({"replicatedJobs": [entry("node", **GANG_OF_TWO)]}),
-        f"{P}.replicatedJobs[0].schedulingPolicy.gang.minCount",
-    ),
-    "more groups than there may be": (
-        runtime_with({"replicatedJobs": [entry(each["name"]) for each in NINE]}, *NINE),
-        f"{P}.replicatedJobs",
-    ),
+    "slices beside a claim": (grouped(entry("node", job={}, resourceClaims=[SHARED])), f"{R}.job"),
+    "a count of ReplicatedJobs": (grouped(entry("node", **GANG_OF_TWO)), f"{R}.schedulingPolicy.gang.minCount"),
+    "more groups than there may be": (grouped(*(entry(each["name"]) for each in NINE), of=NINE), f"{P}.replicatedJobs"),
     "two levels": (runtime_with({**BASIC, "replicatedJobs": [entry("node")]}), P),
     "two policies": (runtime_with(BOTH), f"{P}.schedulingPolicy"),
     "a count": (runtime_with(GANG_OF_TWO), f"{P}.schedulingPolicy.gang.minCount"),
-    "a count of a slice": (
-        runtime_with({"replicatedJobs": [entry("node", job=GANG_OF_TWO)]}),
-        f"{P}.replicatedJobs[0].job.schedulingPolicy.gang.minCount",
-    ),
-    "no target": (
-        runtime_with({"replicatedJobs": [entry("node"), entry()]}),
-        f"{P}.replicatedJobs[1].targetReplicatedJobs",
-    ),
-    "an unknown target": (
-        runtime_with({"replicatedJobs": [entry("node", "nod")]}),
-        f"{P}.replicatedJobs[0].targetReplicatedJobs[1]",
-    ),
-    "a target in two groups": (
-        runtime_with({"replicatedJobs": [entry("node"), entry("node")]}),
-        f"{P}.replicatedJobs[1].targetReplicatedJobs[0]",
-    ),
-    "a ReplicatedJob in no group": (
-        runtime_with({"replicatedJobs": [entry("node")]}, *BESIDE),
-        f"{P}.replicatedJobs",
-    ),
-    "slices beside a group": (
-        runtime_with({"replicatedJobs": [entry("node", job={}, **BASIC)]}),
-        f"{P}.replicatedJobs[0].job",
-    ),
-    "slices of two": (
-        runtime_with({"replicatedJobs": [entry("node", "side", job={})]}, replicated_job(), SIDE),
-        f"{P}.replicatedJobs[0].targetReplicatedJobs",
-    ),
-    "more groups than a Workload has": (
-        runtime_with({"replicatedJobs": [entry("node", job={})]}, replicated_job(replicas=9)),
-        P,
-    ),
+    "a count of a slice": (grouped(entry("node", job=GANG_OF_TWO)), f"{R}.job.schedulingPolicy.gang.minCount"),
+    "no target": (grouped(entry("node"), entry()), f"{P}.replicatedJobs[1].targetReplicatedJobs"),
+    "an unknown target": (grouped(entry("node", "nod")), f"{R}.targetReplicatedJobs[1]"),
+    "a target in two groups": (grouped(entry("node"), entry("node")), f"{P}.replicatedJobs[1].targetReplicatedJobs[0]"),
+    "a ReplicatedJob in no group": (grouped(entry("node"), of=BESIDE), f"{P}.replicatedJobs"),
+    "slices beside a group": (grouped(entry("node", job={}, **BASIC)), f"{R}.job"),
+    "slices of two": (grouped(entry("node", "side", job={}), of=BESIDE), f"{R}.targetReplicatedJobs"),
+    "more groups than a Workload has": (grouped(entry("node", job={}), of=[replicated_job(replicas=9)]), P),
     "a group of somebody else": (runtime_with(WHOLE, replicated_job(), own_group), f"{PODS.format(1)}.schedulingGroup"),
-    "a gang of what starts one after the other": (
-        runtime_with({"replicatedJobs": [entry("data", "node")]}, DATA, AFTER_DATA),
-        P,
-    ),
-    "a gang of what works through a list": (
-        runtime_with({"replicatedJobs": [entry("node"), entry("list")]}, replicated_job(), LIST),
-        P,
-    ),
+    "a gang of what starts one after the other": (grouped(entry("data", "node"), of=(DATA, AFTER_DATA)), P),
+    "a gang of what works through a list": (grouped(entry("node"), entry("list"), of=(replicated_job(), LIST)), P),
     "a gang of two schedulers": (runtime_with(WHOLE, replicated_job(), volcano), P),
     "two places at once": (
         runtime_with({"schedulingConstraints": {"topology": [{"key": "rack"}]}}, replicated_job(), in_rack, other_rack),
@@ -496,7 +459,10 @@ async def test_pods_that_run_beside_their_group_are_told() -> None:
     """An API server or a JobSet controller has dropped schedulingGroup from Jobs or pods, which nobody reads."""
     world = await running()
     name = next(obj["metadata"]["name"] for obj in world.applied if obj["kind"] == "PodGroup")
-    world.change("JobSet", status={"replicatedJobsStatus": [{"name": "node", "ready": 1}]})
+    old = {"replicatedJobsStatus": [{"name": "node", "ready": 1}]}
+    world.change("JobSet", status=old, spec={**world.find("JobSet")["spec"], "suspend": True})
+    await world.reconcile()
+    assert not world.find("JobSet")["spec"]["suspend"]
     await world.reconcile()
     assert "GenericWorkload" in world.conditions["Blocked"]["message"]
     scheduled = {"type": "PodGroupScheduled", "status": "True"}

@@ -235,6 +235,8 @@ def _not_in_jobset(info: Info, jobset: JsonObject) -> Iterator[str]:
 def _not_in_pods(
     api: SchedulingAPI, groups: Sequence[_PodGroup], stored: Mapping[str, JsonObject], jobset: JsonObject
 ) -> Iterator[str]:
+    if (jobset.get("spec") or {}).get("suspend"):
+        return  # its counts may be of the run before
     counts = (jobset.get("status") or {}).get("replicatedJobsStatus") or ()
     ready = {each["name"] for each in counts if each.get("ready")}
     scheduled = {each.members for each in groups if api.is_scheduled(stored.get(each.name) or {})}
@@ -244,7 +246,8 @@ def _not_in_pods(
                 f"the pods of {', '.join(group.members)} run, and PodGroup {group.name} was never scheduled: they do "
                 "not name it, so that they are scheduled one by one. Open the feature gate GenericWorkload of "
                 "kube-apiserver and kube-scheduler, install JobSet 0.12 or later, and if slices are groups, the "
-                f"{_POLICIES[1]} {SLICE_POLICY} with its binding; then suspend and resume the TrainJob"
+                f"{_POLICIES[1]} {SLICE_POLICY} with its binding; then suspend the TrainJob, "
+                "delete its JobSet and resume it"
             )
 
 

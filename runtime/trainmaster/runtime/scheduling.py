@@ -168,7 +168,7 @@ def _claim_problems(claims: Sequence[PodResourceClaim], path: str) -> Iterator[F
             yield FieldError(f"{field}.name", problem, value=claim.name)
         if claim.name in seen:
             yield FieldError(f"{field}.name", "is the name of another claim", type="Duplicate", value=claim.name)
-        if len(claim.entry) != 2:
+        if len(claim.entry) != 2:  # its name and one source
             detail = "must have exactly one of resourceClaimName and resourceClaimTemplateName"
             yield FieldError(field, detail, value=claim.to_json())
         seen.add(claim.name)
