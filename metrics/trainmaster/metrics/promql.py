@@ -174,7 +174,6 @@ class Queries:
 
     Args:
         target: Matchers that select the targets, as in `job="..."`.
-        window: Over which time rates are.
     """
 
     target: str

@@ -104,7 +104,6 @@ def policy_problems(policy: ResiliencePolicy, path: str) -> Iterator[FieldError]
     """Return what is wrong with a policy, also what a schema would say of it: an annotation has none.
 
     Args:
-        policy: The policy.
         path: Where it is, for instance `spec.resiliencePolicy`.
     """
     yield from _model_problems(policy, path)
@@ -130,8 +129,6 @@ def policy_conflicts(policy: ResiliencePolicy, template: JsonObject, path: str) 
 
     Args:
         policy: That of a runtime, or of a TrainJob laid over it.
-        template: The spec of the JobSet.
-        path: Where the policy is.
     """
     if policy.max_restarts is None and policy.restart_window:
         yield FieldWarning(f"{path}.restartWindow", "has no effect without maxRestarts")
@@ -147,11 +144,7 @@ def policy_conflicts(policy: ResiliencePolicy, template: JsonObject, path: str) 
 
 
 def own_failure_policy(template: JsonObject) -> str | None:
-    """Return the field of a runtime that says itself what happens after a failure; None if there is none.
-
-    Args:
-        template: The spec of its JobSet.
-    """
+    """Return the field of a runtime that says itself what happens after a failure; None if there is none."""
     if template.get("failurePolicy"):
         return "spec.template.spec.failurePolicy"
     for position, replicated_job in enumerate(template.get("replicatedJobs") or ()):

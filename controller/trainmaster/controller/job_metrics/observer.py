@@ -103,8 +103,6 @@ class TrainJobObserver:
     """Follows all TrainJobs that a manager serves.
 
     Args:
-        metrics: Where the gauges are.
-        clock: The time.
         trace_id: Returns the trace that tells of the TrainJob with a UID, for exemplars; empty if none does.
     """
 

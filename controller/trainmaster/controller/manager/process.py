@@ -172,12 +172,7 @@ async def collect_periodically() -> None:
 
 
 class LoopMonitor:
-    """Measures one event loop from inside, and watches it from a thread of its own.
-
-    Args:
-        clock: The time.
-        end: Ends the process, with a message.
-    """
+    """Measures one event loop from inside, and watches it from a thread of its own."""
 
     def __init__(self, *, clock: Clock | None = None, end: Callable[[str], object] = end_process) -> None:
         self._clock = clock or SystemClock()

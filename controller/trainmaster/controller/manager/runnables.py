@@ -91,7 +91,6 @@ async def drain(stop: asyncio.Event, servers: Sequence[Draining], *, delay: floa
         stop: Set when told to stop; readiness is down from then on.
         servers: What is called; without any there is nothing to wait for.
         delay: Seconds until load balancers have noticed.
-        clock: The time.
     """
     await stop.wait()
     if not servers or not delay:
@@ -106,11 +105,8 @@ class LeaderElectionRunnables:
     """The controllers, and more, which run while this process leads; `run` may be called once.
 
     Args:
-        caches: What has to be synced before.
         controllers: What runs while this process leads.
-        recorder: Where the controllers leave events.
         election: Decides when this process leads; None: always.
-        clock: The time.
         on_caches_synced: Called once, when the caches have synced.
         leading: What else runs while this process leads, until it is cancelled.
     """

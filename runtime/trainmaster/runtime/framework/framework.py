@@ -74,8 +74,6 @@ class Framework:
 
     Args:
         plugins: The plugins, in any order.
-        observer: Is told of each call.
-        guard: Stands around each call of a plugin of others.
         failure_policies: Failure policies by plugin, instead of what the plugins say of themselves.
         not_loaded: Plugins that should be among them, but could not be loaded.
     """

@@ -119,7 +119,6 @@ def parse_model(model: type[_Model], value: Any, path: str) -> _Model:
     """Read a value by a model.
 
     Args:
-        model: What is to come out.
         value: JSON; None is the same as an empty object.
         path: Where it stands, for instance `plugins.options.acme`.
 
@@ -231,7 +230,6 @@ def unserved_text(
 
     Args:
         policy: `mlPolicy` or `podGroupPolicy`.
-        name: The plugin that it names.
         serving: The plugins that are loaded, each with the policies whose `custom` it serves.
         not_loaded: Those that could not be loaded.
     """

@@ -56,7 +56,6 @@ def objects_of(job: TrainJob, *, own: bool) -> Callable[[Any], list[Desired]]:
     The check raises TypeError or ValueError.
 
     Args:
-        job: The TrainJob.
         own: Whether all plugins are our own.
     """
     namespace, owner = job.metadata.namespace, owner_reference(job)

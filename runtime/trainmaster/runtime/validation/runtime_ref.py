@@ -87,9 +87,6 @@ def runtime_of(job: TrainJob, live: JsonObject | None, listers: Listers, *, stor
     """Return the runtime that decides about a TrainJob.
 
     Args:
-        job: The TrainJob.
-        live: The runtime that it names, as it is now.
-        listers: Where its snapshot is.
         stored: Whether the TrainJob exists; a new one has no snapshot, whatever is left of an earlier one.
 
     Raises:

@@ -36,7 +36,6 @@ def validate_runtime(obj: JsonObject, old: JsonObject | None, *, framework: Fram
     """Validate a runtime that has passed the rules of its schema.
 
     Args:
-        obj: The runtime as it would be stored.
         old: The one that is stored, when it is an update.
         framework: The plugins, of which some may serve its policies.
     """

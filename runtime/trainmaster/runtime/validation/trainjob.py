@@ -62,10 +62,7 @@ def validate_trainjob(
     """Validate a TrainJob that has passed the rules of its schema.
 
     Args:
-        obj: The TrainJob as it would be stored.
         old: The one that is stored, when it is an update.
-        framework: The plugins.
-        listers: The cluster, as far as it is known.
     """
     if old is not None and (_is_being_deleted(obj) or not _is_changed(obj, old)):
         return ValidationResult(warnings=_warnings(obj, listers))
