@@ -146,7 +146,7 @@ def set_by(step: str, tree: Any) -> Steps:
 
 
 def carried(before: Any, steps: Steps, now: Any, step: str) -> Steps:
-    """Return the steps of a tree after a step: of what it has changed, or added, that step; of the rest the old ones."""
+    """Return the steps of a tree after a step: of what it has changed or added that step, of the rest the old ones."""
     if now and isinstance(now, dict) and isinstance(before, dict) and isinstance(steps, dict):
         return {
             key: carried(before[key], steps[key], value, step) if key in before else set_by(step, value)
