@@ -261,4 +261,4 @@ class _GcPauses:
         if phase == "start":
             self._started = now
         else:
-            series.GC_PAUSES.observe(info["generation"], now - self._started)
+            series.GC_PAUSES_OF[info["generation"]].observe(now - self._started)

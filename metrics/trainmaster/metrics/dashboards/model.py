@@ -81,21 +81,6 @@ class Panel:
         return self.may_be_empty or (IDLE if is_quantile else UNSEEN)
 
 
-def total(family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
-    """Return the sums of the series of a gauge, by some labels."""
-    return aggregate("sum", QUERIES.series(family, **where), *by)
-
-
-def largest(family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
-    """Return the largest of the series of a gauge, by some labels."""
-    return aggregate("max", QUERIES.series(family, **where), *by)
-
-
-def smallest(family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
-    """Return the smallest of the series of a gauge, by some labels."""
-    return aggregate("min", QUERIES.series(family, **where), *by)
-
-
 OF_STATES: Final[tuple[tuple[str, Color], ...]] = (
     ("Running", "blue"), ("Waiting", "yellow"), ("Suspended", "purple"), ("Restarting", "orange"),
     ("Complete", "green"), ("Failed", "red"),
