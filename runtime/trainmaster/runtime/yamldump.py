@@ -42,7 +42,8 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
             style = None
         else:
             style = "|" if _LINES.fullmatch(text) else '"'
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+        node: yaml.ScalarNode = self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+        return node
 
 
 _Dumper.add_representer(str, _Dumper.represent_text)
