@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from trainmaster.runtime.api import InitializerSource, TrainJob
 from trainmaster.runtime.api.constants import DATASET_INITIALIZER, MODEL_INITIALIZER, NODE, STORAGE_URI_ENV
+from trainmaster.runtime.api.trainjob import InitializerSource, TrainJob
 from trainmaster.runtime.canonical import spelled_out
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.info import Info, PodSet

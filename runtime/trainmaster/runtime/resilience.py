@@ -17,7 +17,6 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import orjson
 
-from trainmaster.runtime.api import ApiModel, ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import (
     ATTEMPTS_BEFORE_LABEL,
     JOBSET_LABEL,
@@ -26,9 +25,11 @@ from trainmaster.runtime.api.constants import (
     RESILIENCE_POLICY_ANNOTATION,
     RESILIENCE_STATUS_ANNOTATION,
 )
-from trainmaster.runtime.api.decoding import parse_part
-from trainmaster.runtime.api.meta import NullIsDefault, Schema, duration_seconds
+from trainmaster.runtime.api.decoding import ApiTypeError, parse_part
+from trainmaster.runtime.api.meta import ApiModel, NullIsDefault, Schema, duration_seconds
 from trainmaster.runtime.api.resilience import ResiliencePolicy, ResilienceStatus
+from trainmaster.runtime.api.trainingruntime import ClusterTrainingRuntime, TrainingRuntime
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.elastic import elastic_limits
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, did_you_mean
 from trainmaster.runtime.jsontree import JsonObject

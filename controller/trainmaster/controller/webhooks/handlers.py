@@ -44,8 +44,9 @@ from trainmaster.controller.webhooks.review import (
     overloaded,
 )
 from trainmaster.controller.webhooks.workers import Workers
-from trainmaster.runtime.api import ApiTypeError, TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, snapshot_name
+from trainmaster.runtime.api.decoding import ApiTypeError, parse_trainjob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.jobs.interface import JobKind

@@ -20,9 +20,8 @@ from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, Vali
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
-from trainmaster.runtime.api import MLPolicy, PodGroupPolicy
 from trainmaster.runtime.api.decoding import json_path, shown
-from trainmaster.runtime.api.trainingruntime import CustomPolicy
+from trainmaster.runtime.api.trainingruntime import CustomPolicy, MLPolicy, PodGroupPolicy
 from trainmaster.runtime.field_errors import ErrorType, FieldError, did_you_mean
 from trainmaster.runtime.framework.interface import Rejected
 

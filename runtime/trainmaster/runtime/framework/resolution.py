@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.framework import results
 from trainmaster.runtime.framework.calls import Calls, PluginFailed
 from trainmaster.runtime.framework.interface import Desired, Plugin

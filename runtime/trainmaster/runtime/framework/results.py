@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework.interface import ApplyWhen, Desired, StatusReport
 from trainmaster.runtime.jsontree import JsonObject

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from trainmaster.runtime.api import ApiTypeError
 from trainmaster.runtime.api.constants import RESILIENCE_POLICY_ANNOTATION
+from trainmaster.runtime.api.decoding import ApiTypeError
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, ValidationResult
 from trainmaster.runtime.jobs.constants import (
     ALWAYS,

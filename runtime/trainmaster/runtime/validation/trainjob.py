@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import (
     DEPRECATION_POLICY_URL,
     GROUP,
@@ -28,6 +27,8 @@ from trainmaster.runtime.api.constants import (
     SUPPORT_DEPRECATED,
     SUPPORT_LABEL,
 )
+from trainmaster.runtime.api.decoding import ApiTypeError, ObjectUnreadable, parse_trainjob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.canonical import TemplateInvalid, without_blanks
 from trainmaster.runtime.elastic import elastic_limits, elastic_problems
 from trainmaster.runtime.field_errors import ErrorType, FieldError, FieldWarning, ValidationResult
