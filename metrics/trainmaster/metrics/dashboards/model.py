@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -99,21 +100,18 @@ def waiting_keys(**where: str | Matcher) -> Expression:
 
 def times(histogram: AnyFamily, *by: str, **where: str | Matcher) -> tuple[Query, ...]:
     """Return the median and the 99th percentile, over an hour, of what is seldom observed."""
-    name = " ".join(f"{{{{{label}}}}}" for label in by)
     hour = QUERIES.within("1h")
-    return (
-        Query(hour.quantile_of_few(0.5, histogram, *by, **where).observed(), f"{name} p50".strip()),
-        Query(hour.quantile_of_few(0.99, histogram, *by, **where).observed(), f"{name} p99".strip()),
-    )
+    return _percentiles(lambda quantile: hour.quantile_of_few(quantile, histogram, *by, **where), by)
 
 
 def quantiles(histogram: AnyFamily, *by: str, **where: str | Matcher) -> tuple[Query, ...]:
     """Return the median and the 99th percentile of what a histogram observed, by some labels."""
+    return _percentiles(lambda quantile: QUERIES.quantile(quantile, histogram, *by, **where), by)
+
+
+def _percentiles(quantile: Callable[[float], Expression], by: Sequence[str]) -> tuple[Query, ...]:
     name = " ".join(f"{{{{{label}}}}}" for label in by)
-    return (
-        Query(QUERIES.quantile(0.5, histogram, *by, **where).observed(), f"{name} p50".strip()),
-        Query(QUERIES.quantile(0.99, histogram, *by, **where).observed(), f"{name} p99".strip()),
-    )
+    return tuple(Query(quantile(each).observed(), f"{name} p{each * 100:.0f}".strip()) for each in (0.5, 0.99))
 
 
 def rates(counter: AnyFamily, *by: str, **where: str | Matcher) -> tuple[Query, ...]:
