@@ -28,9 +28,10 @@ from crds import (
     published,
 )
 from proofs import ROOT
-from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.jobset import JobSetSpec
 from trainmaster.runtime.api.optimizationjob import OptimizationJob
+from trainmaster.runtime.api.trainingruntime import ClusterTrainingRuntime, TrainingRuntime
+from trainmaster.runtime.api.trainjob import TrainJob
 
 FOLDER: Final = ROOT / "docs/reference"
 

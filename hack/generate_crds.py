@@ -17,9 +17,10 @@ import yaml
 
 import generator
 from crds import KUBERNETES_VERSION, of_jobs, of_kind
-from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.jobset import JobSet
 from trainmaster.runtime.api.optimizationjob import OptimizationJob
+from trainmaster.runtime.api.trainingruntime import ClusterTrainingRuntime, TrainingRuntime
+from trainmaster.runtime.api.trainjob import TrainJob
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOYED = ROOT / "deploy/crds"

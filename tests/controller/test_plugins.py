@@ -21,7 +21,7 @@ from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkload
 from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
 from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, watched_resource
-from trainmaster.runtime.api import parse_trainjob
+from trainmaster.runtime.api.decoding import parse_trainjob
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.jsontree import JsonObject, copy_tree

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from trainmaster.controller.cli import main
-from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.api.constants import SCHEDULING_GATE
+from trainmaster.runtime.api.decoding import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resolver import resolve

@@ -12,7 +12,6 @@ from trainmaster.metrics.promql import (
     UnknownLabel,
     absent,
     aggregate,
-    collected,
     like,
     name_of,
     top,
@@ -74,12 +73,6 @@ def test_operators_keep_to_their_operands() -> None:
     assert absent(a > 0).text == 'absent(up{job="a"} > 0)'
     assert top(5, a).text == 'topk(5, up{job="a"})'
     assert (a > 10_000_000).text == 'up{job="a"} > 10000000'
-
-
-def test_families_of_collectors_are_found_by_their_names() -> None:
-    assert collected("trainmaster_gc_pause_seconds").labels == ("generation",)
-    with pytest.raises(LookupError, match="no collector of the registry makes trainmaster_nothing"):
-        collected("trainmaster_nothing")
 
 
 @pytest.mark.nightly

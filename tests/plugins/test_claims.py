@@ -15,7 +15,8 @@ from support.objects import replicated_job, runtime, trainjob, trainjob_object
 from support.resolutions import FRAMEWORK, Runtime, container, entropy, env, error_details, job_spec, jobset
 
 from trainmaster.plugins.claims import GPU_DEVICE_CLASSES
-from trainmaster.runtime.api import TrainJob, parse_runtime, parse_trainjob
+from trainmaster.runtime.api.decoding import parse_runtime, parse_trainjob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.framework import Framework, PluginFailed, PluginInvalid, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers, NoListers

@@ -12,7 +12,8 @@ from support.objects import replicated_job, runtime_object, trainjob, trainjob_o
 from support.resolutions import FRAMEWORK, FakeListers, Runtime, companion, error_details, jobset, warning_details
 
 from trainmaster.plugins.workload import Workload
-from trainmaster.runtime.api import TrainJob, parse_runtime, parse_trainjob
+from trainmaster.runtime.api.decoding import parse_runtime, parse_trainjob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.framework.interface import ApplyWhen, Rejected
 from trainmaster.runtime.jsontree import JsonObject

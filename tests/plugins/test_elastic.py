@@ -16,7 +16,7 @@ from support.resolutions import (
     warning_details,
 )
 
-from trainmaster.runtime.api import parse_runtime
+from trainmaster.runtime.api.decoding import parse_runtime
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.validation.trainjob import validate_trainjob
 

@@ -19,7 +19,7 @@ from support.objects import replicated_job, runtime, trainjob
 from support.resolutions import FakeListers, Runtime, companion, container, entropy, error_details, job_spec, jobset
 
 from trainmaster.plugins.util.owned_objects import curve_certificate, z85
-from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.framework.interface import ApplyWhen
 from trainmaster.runtime.jsontree import JsonObject

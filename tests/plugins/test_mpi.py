@@ -30,8 +30,8 @@ from support.resolutions import (
 from trainmaster.plugins.flux import Flux
 from trainmaster.plugins.mpi import MPI
 from trainmaster.plugins.util.owned_objects import ssh_key_pair
-from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import MPI_IMPLEMENTATIONS
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.framework.interface import ApplyWhen
 from trainmaster.runtime.jsontree import JsonObject

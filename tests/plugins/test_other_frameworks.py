@@ -13,8 +13,8 @@ from support.generated import check_resolution, runtimes, trainjobs
 from support.objects import replicated_job, runtime, trainjob
 from support.resolutions import container, env, error_details, field_errors, job_spec, jobset, warning_details
 
-from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import LAUNCHER, NODE
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject

@@ -10,7 +10,7 @@ from support.objects import replicated_job, runtime_object, trainjob_object
 from support.resolutions import FRAMEWORK, FakeListers, companion, job_spec, jobset
 from support.validation import validate, validate_runtime
 
-from trainmaster.runtime.api import parse_runtime, parse_trainjob
+from trainmaster.runtime.api.decoding import parse_runtime, parse_trainjob
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import owner_reference
 

@@ -16,7 +16,7 @@ from support.objects import replicated_job, runtime, runtime_object, trainjob
 from support.resolutions import FRAMEWORK, RANK, container, env, error_details, job_spec, jobset, warning_details
 from support.validation import validate_runtime
 
-from trainmaster.runtime.api import parse_runtime, parse_trainjob
+from trainmaster.runtime.api.decoding import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resolver import resolve

@@ -11,7 +11,8 @@ from support.generated import check_resolution, runtimes, trainjobs
 from support.objects import replicated_job, runtime, runtime_object, trainjob, trainjob_object
 from support.resolutions import Runtime, container, env, error_details, field_errors, job_spec, jobset, warning_details
 
-from trainmaster.runtime.api import ApiTypeError, TrainJob, parse_runtime, parse_trainjob
+from trainmaster.runtime.api.decoding import ApiTypeError, parse_runtime, parse_trainjob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -9,7 +9,7 @@ from support.objects import replicated_job, runtime, trainjob
 from support.resolutions import FakeListers, Runtime, entropy, env, job_spec
 
 from trainmaster.plugins.trainjobstatus import TrainJobStatus
-from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.framework.interface import ApplyWhen, Desired
 from trainmaster.runtime.jsontree import JsonObject

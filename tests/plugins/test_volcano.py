@@ -8,7 +8,8 @@ import pytest
 from support.objects import replicated_job, runtime_object, trainjob
 from support.resolutions import FRAMEWORK, FakeListers, Runtime, companion, error_details, jobset
 
-from trainmaster.runtime.api import TrainJob, parse_runtime
+from trainmaster.runtime.api.decoding import parse_runtime
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers

@@ -16,7 +16,8 @@ from support.world import World
 from trainmaster.devcluster.apiserver.schema.cel.compiler import compile_program
 from trainmaster.devcluster.apiserver.schema.cel.program import Program
 from trainmaster.plugins.workload import SLICE_POLICY, Workload
-from trainmaster.runtime.api import TrainJob, parse_runtime
+from trainmaster.runtime.api.decoding import parse_runtime
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers

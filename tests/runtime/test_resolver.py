@@ -9,7 +9,7 @@ import pytest
 from support.objects import replicated_job, runtime, runtime_object, trainjob, trainjob_object
 from support.resolutions import FRAMEWORK, container, jobset
 
-from trainmaster.runtime.api import parse_runtime, parse_trainjob
+from trainmaster.runtime.api.decoding import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, new_info, resolve

@@ -14,7 +14,8 @@ from support.generated import ruin, runtimes, trainjobs
 from support.objects import runtime, runtime_object, trainjob
 from support.resolutions import FRAMEWORK
 
-from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, parse_runtime, parse_trainjob
+from trainmaster.runtime.api.decoding import parse_runtime, parse_trainjob
+from trainmaster.runtime.api.trainingruntime import ClusterTrainingRuntime, TrainingRuntime
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.listers import NO_LISTERS

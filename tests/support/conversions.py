@@ -14,7 +14,8 @@ from support.resolutions import FRAMEWORK, jobset
 from trainmaster.controller.cli.files.manifests import scan_manifests
 from trainmaster.controller.cli.files.offline import OfflineValidation
 from trainmaster.controller.cli.printers import to_yaml
-from trainmaster.runtime.api import TrainingRuntime, TrainJob
+from trainmaster.runtime.api.trainingruntime import TrainingRuntime
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.conversion import training_operator
 from trainmaster.runtime.conversion.notes import Conversion
 from trainmaster.runtime.conversion.training_operator import KINDS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.resolutions import FRAMEWORK, container, env, job_spec
 
-from trainmaster.runtime.api import parse_runtime, parse_trainjob
+from trainmaster.runtime.api.decoding import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.jsontree import SCALARS, JsonObject
 from trainmaster.runtime.resolver import resolve

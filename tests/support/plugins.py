@@ -8,7 +8,7 @@ from typing import Any, Final
 from support.distributions import EXAMPLES, module_of
 
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.framework.interface import ApplyWhen, Desired, StatusReport
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from trainmaster.runtime.api import ApiModel
+from trainmaster.runtime.api.meta import ApiModel
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.framework.signatures import PHASES
 

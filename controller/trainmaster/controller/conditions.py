@@ -82,7 +82,6 @@ def set_condition(conditions: list[JsonObject], condition: JsonObject, *, now: s
     """Add a condition or bring the one of its type up to date, in place.
 
     Args:
-        conditions: The list to change.
         condition: The new state; its own lastTransitionTime counts if it has one and the status flips.
         now: The time of a flip, RFC 3339.
     """

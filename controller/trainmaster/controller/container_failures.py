@@ -343,7 +343,6 @@ def node_of_replica(pod: JsonObject, *, has_master: bool) -> int | None:
     """Return the number of the node that a pod of a job of `kubeflow.org/v1` is, the master first; None if it is none.
 
     Args:
-        pod: The pod.
         has_master: Whether the job has a master or chief besides its workers.
     """
     labels = pod["metadata"].get("labels") or {}

@@ -23,7 +23,6 @@ def job_kinds(configuration: Configuration, points: Iterable[EntryPoint] | None 
     """Load the kinds of jobs that are served; none if they are switched off.
 
     Args:
-        configuration: The configuration file.
         points: The entry points that there are; default is everything installed.
 
     Raises:

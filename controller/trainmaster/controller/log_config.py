@@ -35,7 +35,6 @@ def configure_logs(*, level: int = logging.INFO, style: Format | None = None, co
     """Set up structlog and route the standard library's loggers through it.
 
     Args:
-        level: The lowest level that is written.
         style: `json` or `console`; by default console if standard error is a terminal.
         colors: Whether there are colours on a console that is a terminal.
     """

@@ -27,9 +27,7 @@ from trainmaster.metrics.promql import (
     OPEN_FILES,
     SAMPLES,
     UP,
-    AnyFamily,
     Expression,
-    Matcher,
     Queries,
     UnknownLabel,
     absent,
@@ -93,16 +91,6 @@ class Alert:
         return f"{RUNBOOKS}#{self.name.lower()}"
 
 
-def largest(family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
-    """Return the largest of the series of a gauge, by some labels."""
-    return aggregate("max", QUERIES.series(family, **where), *by)
-
-
-def smallest(family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
-    """Return the smallest of the series of a gauge, by some labels."""
-    return aggregate("min", QUERIES.series(family, **where), *by)
-
-
 MANAGER: Final = (
     Alert(
         name="TrainmasterDown",
@@ -117,7 +105,7 @@ MANAGER: Final = (
         name="TrainmasterNoLeader",
         severity="critical",
         duration="5m",
-        expression=aggregate("sum", QUERIES.series(controller.MASTER_STATUS), "namespace") < 1,
+        expression=QUERIES.total(controller.MASTER_STATUS, "namespace") < 1,
         summary="No manager leads.",
         description="Managers run, and none of them holds the lease: TrainJobs are neither started nor followed. Look "
         "at the logs of the managers and at the Lease.",
@@ -126,7 +114,7 @@ MANAGER: Final = (
         name="TrainmasterTwoLeaders",
         severity="critical",
         duration="2m",
-        expression=aggregate("sum", QUERIES.series(controller.MASTER_STATUS), "name") > 1,
+        expression=QUERIES.total(controller.MASTER_STATUS, "name") > 1,
         summary="More than one manager says that it leads by the lease {{ $labels.name }}.",
         description="They hold leases of this name in different namespaces, or a clock of theirs stands. Both write; "
         "look at the Leases and at the configurations of the managers.",
@@ -156,7 +144,7 @@ MANAGER: Final = (
     Alert(
         name="TrainmasterReconcileStuck",
         duration="5m",
-        expression=largest(queue.LONGEST_RUNNING, "controller") > 120,
+        expression=QUERIES.largest(queue.LONGEST_RUNNING, "controller") > 120,
         summary="A reconcile of {{ $labels.controller }} has been running for more than two minutes.",
         description="It waits for the API server, or a plugin does not return.",
     ),
@@ -178,14 +166,14 @@ MANAGER: Final = (
     Alert(
         name="TrainmasterFilesRunOut",
         duration="10m",
-        expression=largest(OPEN_FILES, "pod") / largest(MOST_FILES, "pod") > 0.8,
+        expression=QUERIES.largest(OPEN_FILES, "pod") / QUERIES.largest(MOST_FILES, "pod") > 0.8,
         summary="{{ $labels.pod }} has opened most of the files and connections that it may.",
         description="When they are used up, it can neither answer webhooks nor ask the API server.",
     ),
     Alert(
         name="TrainmasterConfigurationInvalid",
         duration="5m",
-        expression=smallest(configuration.LAST_RELOAD_SUCCESSFUL, "pod") < 1,
+        expression=QUERIES.smallest(configuration.LAST_RELOAD_SUCCESSFUL, "pod") < 1,
         summary="{{ $labels.pod }} cannot use the configuration file that is mounted now.",
         description="It goes on with the values of the last good one, until it is restarted: then it does not start. "
         "The log names the line, `trainmaster config check` too.",
@@ -193,7 +181,7 @@ MANAGER: Final = (
     Alert(
         name="TrainmasterHistoryFails",
         duration="15m",
-        expression=largest(history.STORE_FAILING, "pod") > 0,
+        expression=QUERIES.largest(history.STORE_FAILING, "pod") > 0,
         summary="{{ $labels.pod }} cannot record which jobs have ended.",
         description="The store of the history cannot be used. Jobs go on; of those that are deleted meanwhile, records "
         "are lost when too many wait. The log says where, why, and what to do, /readyz?verbose too.",
@@ -201,7 +189,7 @@ MANAGER: Final = (
     Alert(
         name="TrainmasterSeriesGrow",
         duration="30m",
-        expression=largest(SAMPLES, "pod") > 10_000,
+        expression=QUERIES.largest(SAMPLES, "pod") > 10_000,
         summary="{{ $labels.pod }} has more than ten thousand series of metrics.",
         description="They are bounded for TrainJobs, whatever their number. Jobs of kubeflow.org/v1 are counted by "
         "namespace, and plugins may have series of their own: see which family it is.",
@@ -238,7 +226,7 @@ REQUESTS: Final = (
     Alert(
         name="TrainmasterCacheNotFilled",
         duration="10m",
-        expression=smallest(cache.SYNCED, "pod", "resource") < 1,
+        expression=QUERIES.smallest(cache.SYNCED, "pod", "resource") < 1,
         summary="{{ $labels.pod }} has not been able to read all {{ $labels.resource }}.",
         description="It starts nothing before it has. Mostly a right is missing: the log has what the API server "
         "answered.",
@@ -246,7 +234,7 @@ REQUESTS: Final = (
     Alert(
         name="TrainmasterCacheStale",
         duration="5m",
-        expression=largest(cache.AGE, "pod", "resource") > 300,
+        expression=QUERIES.largest(cache.AGE, "pod", "resource") > 300,
         summary="{{ $labels.pod }} has heard nothing of {{ $labels.resource }} for five minutes.",
         description="Servers send bookmarks about once a minute: the watch stands, and the manager acts on what "
         "was then.",
@@ -262,7 +250,7 @@ REQUESTS: Final = (
     Alert(
         name="TrainmasterObjectsUnreadable",
         duration="15m",
-        expression=largest(cache.UNREADABLE, "resource") > 0,
+        expression=QUERIES.largest(cache.UNREADABLE, "resource") > 0,
         summary="Some {{ $labels.resource }} are of a form that the manager cannot read.",
         description="It leaves them alone, and what depends on them. The log names each: somebody wrote them while a "
         "definition without a schema was installed, or a newer version did.",
@@ -292,7 +280,7 @@ SERVERS: Final = (
         name="TrainmasterWebhookConfigurationMissing",
         severity="critical",
         duration="5m",
-        expression=largest(certificates.MISSING, "configuration") > 0,
+        expression=QUERIES.largest(certificates.MISSING, "configuration") > 0,
         summary="The {{ $labels.configuration }} does not exist.",
         description="What it covers is admitted without validation and defaults. Apply the manifests again.",
     ),
@@ -330,7 +318,7 @@ PLUGINS: Final = (
     Alert(
         name="TrainmasterPluginQuarantined",
         duration="15m",
-        expression=largest(plugins.QUARANTINED, "plugin") > 0,
+        expression=QUERIES.largest(plugins.QUARANTINED, "plugin") > 0,
         summary="The plugin {{ $labels.plugin }} keeps failing and is not called.",
         description="TrainJobs that it serves are blocked, or go on without it. The log of the manager has its errors. "
         "Mend it, or leave it out by plugins.disabled of the configuration.",
@@ -338,14 +326,14 @@ PLUGINS: Final = (
     Alert(
         name="TrainmasterPluginNotLoaded",
         duration="15m",
-        expression=smallest(plugins.LOADED, "plugin") < 1,
+        expression=QUERIES.smallest(plugins.LOADED, "plugin") < 1,
         summary="The plugin {{ $labels.plugin }} did not load.",
         description="TrainJobs whose runtimes ask for what it serves are blocked. The log of the manager says why.",
     ),
     Alert(
         name="TrainmasterPluginStuck",
         duration="10m",
-        expression=largest(plugins.STUCK, "plugin", "pod") > 0,
+        expression=QUERIES.largest(plugins.STUCK, "plugin", "pod") > 0,
         summary="Calls of the plugin {{ $labels.plugin }} do not return in {{ $labels.pod }}.",
         description="Each holds a thread until the manager is restarted. /debug/threads shows where they stand.",
     ),

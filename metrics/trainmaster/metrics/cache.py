@@ -11,7 +11,6 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal, TypeAlias, get_args
 
 from trainmaster.metrics.registry import REGISTRY
@@ -71,64 +70,20 @@ FAILURES = Counter(
 
 
 class InformerMetrics:
-    """The series of one informer; informers call these methods and know no name."""
+    """The series of one informer."""
 
     def __init__(self, resource: str) -> None:
-        self._objects = OBJECTS.labels(resource)
-        self._bytes = BYTES.labels(resource)
-        self._synced = SYNCED.labels(resource)
-        self._undelivered = UNDELIVERED.labels(resource)
-        self._unreadable = UNREADABLE.labels(resource)
-        self._resource_version = RESOURCE_VERSION.labels(resource)
-        self._age = AGE.labels(resource)
+        self.objects = OBJECTS.labels(resource)
+        self.bytes = BYTES.labels(resource)
+        self.synced = SYNCED.labels(resource)
+        self.undelivered = UNDELIVERED.labels(resource)
+        self.unreadable = UNREADABLE.labels(resource)
+        self.resource_version = RESOURCE_VERSION.labels(resource)
+        self.age = AGE.labels(resource)
         methods: tuple[SnapshotMethod, ...] = get_args(SnapshotMethod)
-        self._snapshots = {method: SNAPSHOTS.labels(resource, method) for method in methods}
+        self.snapshots = {method: SNAPSHOTS.labels(resource, method) for method in methods}
         causes: tuple[RestartCause, ...] = get_args(RestartCause)
-        self._restarts = {cause: RESTARTS.labels(resource, cause) for cause in causes}
-        self._watches = WATCHES.labels(resource)
-        self._events = EVENTS.labels(resource)
-        self._failures = FAILURES.labels(resource)
-
-    def measure(
-        self,
-        *,
-        objects: Callable[[], float],
-        size: Callable[[], float],
-        resource_version: Callable[[], float],
-        synced: Callable[[], float],
-        age: Callable[[], float],
-    ) -> None:
-        """Read the state of the store from these at every scrape: cheaper than counting each event."""
-        self._synced.set_function(synced)
-        self._age.set_function(age)
-        self._objects.set_function(objects)
-        self._bytes.set_function(size)
-        self._resource_version.set_function(resource_version)
-
-    def undelivered(self, changes: int) -> None:
-        """So many changes of a snapshot are yet to be delivered to event handlers."""
-        self._undelivered.set(changes)
-
-    def unreadable(self, objects: int) -> None:
-        """Of so many objects only the metadata could be read."""
-        self._unreadable.set(objects)
-
-    def snapshot(self, method: SnapshotMethod) -> None:
-        """A complete snapshot arrived."""
-        self._snapshots[method].inc()
-
-    def watching(self) -> None:
-        """A watch was opened."""
-        self._watches.inc()
-
-    def restarted(self, cause: RestartCause) -> None:
-        """A watch came to an end."""
-        self._restarts[cause].inc()
-
-    def event(self) -> None:
-        """A watch event arrived."""
-        self._events.inc()
-
-    def failed(self) -> None:
-        """A list or a watch failed."""
-        self._failures.inc()
+        self.restarts = {cause: RESTARTS.labels(resource, cause) for cause in causes}
+        self.watches = WATCHES.labels(resource)
+        self.events = EVENTS.labels(resource)
+        self.failures = FAILURES.labels(resource)

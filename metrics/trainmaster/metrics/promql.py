@@ -15,7 +15,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
-from trainmaster.metrics.registry import REGISTRY
 from trainmaster.metrics.series import LeaderGauge
 
 TARGET_LABELS: Final = frozenset({"job", "namespace", "pod"})
@@ -48,20 +47,6 @@ BY_PROMETHEUS: Final = frozenset({UP, SAMPLES})
 
 BY_LINUX: Final = frozenset({CPU, MEMORY, OPEN_FILES, MOST_FILES, STARTED})
 """What the client library tells of a process, where there is /proc."""
-
-
-def collected(name: str) -> Family:
-    """Return a family of a collector of ours.
-
-    Raises:
-        LookupError: No collector of the registry makes it.
-    """
-    collector = REGISTRY._names_to_collectors.get(name)  # noqa: SLF001 - it has no other way to ask
-    for metric in collector.collect() if collector is not None else ():
-        if metric.name == name:
-            labels: tuple[str, ...] = tuple(getattr(metric, "_labelnames", ()))
-            return Family(name, labels)
-    raise LookupError(f"no collector of the registry makes {name}")
 
 
 AnyFamily: TypeAlias = MetricWrapperBase | LeaderGauge | Family
@@ -174,7 +159,6 @@ class Queries:
 
     Args:
         target: Matchers that select the targets, as in `job="..."`.
-        window: Over which time rates are.
     """
 
     target: str
@@ -185,6 +169,18 @@ class Queries:
         if isinstance(family, Counter | Histogram):
             raise TypeError(f"{name_of(family)} counts: a rate of it says something, its value does not")
         return self._select(family, "", where)
+
+    def total(self, family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
+        """Return the sums of the series of a gauge, by some labels."""
+        return aggregate("sum", self.series(family, **where), *by)
+
+    def largest(self, family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
+        """Return the largest of the series of a gauge, by some labels."""
+        return aggregate("max", self.series(family, **where), *by)
+
+    def smallest(self, family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
+        """Return the smallest of the series of a gauge, by some labels."""
+        return aggregate("min", self.series(family, **where), *by)
 
     def rate(self, family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
         """Return how often something happens in a second; of a histogram, how often it was observed."""

@@ -51,9 +51,9 @@ class WorkQueueMetrics:
         self._labels = labels
         self._depths: dict[int, Gauge] = {}
         self._adds = ADDS.labels(*labels)
-        self._retries = RETRIES.labels(*labels)
+        self.retries = RETRIES.labels(*labels)
         self._queue_duration = QUEUE_DURATION.labels(*labels)
-        self._work_duration = WORK_DURATION.labels(*labels)
+        self.work_duration = WORK_DURATION.labels(*labels)
         self._unfinished = UNFINISHED.labels(*labels)
         self._longest_running = LONGEST_RUNNING.labels(*labels)
         self._depth(0)
@@ -76,14 +76,6 @@ class WorkQueueMetrics:
         """A worker took a key that had been ready for `waited` seconds."""
         self._depth(priority).dec()
         self._queue_duration.observe(waited)
-
-    def finished(self, worked: float) -> None:
-        """A worker finished a key after `worked` seconds."""
-        self._work_duration.observe(worked)
-
-    def delayed(self) -> None:
-        """A key was added with a delay."""
-        self._retries.inc()
 
     def follow_running(self, ages: Callable[[], Sequence[float]]) -> None:
         """Compute the gauges about running keys from `ages`, which gives the age of each, at every scrape."""

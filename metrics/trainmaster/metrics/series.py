@@ -92,13 +92,7 @@ class Histogram(prometheus_client.Histogram):
 
 
 class LeaderGauge(Collector):
-    """A family of gauges, which is there without series while nobody leads in this process.
-
-    Args:
-        name: Its name.
-        documentation: What it means.
-        labels: The names of its labels.
-    """
+    """A family of gauges, which is there without series while nobody leads in this process."""
 
     def __init__(self, name: str, documentation: str, labels: Sequence[str]) -> None:
         self.name, self.labels = name, labels

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import NODE, RESOURCE_API_VERSION
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, did_you_mean
 from trainmaster.runtime.framework.interface import Rejected
 from trainmaster.runtime.info import Info, PodSet

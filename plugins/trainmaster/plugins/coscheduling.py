@@ -17,8 +17,9 @@ from trainmaster.plugins.util.podgroup import (
     refuse_two_schedulers,
     watches,
 )
-from trainmaster.runtime.api import CoschedulingPolicy, TrainJob
 from trainmaster.runtime.api.constants import COSCHEDULING_API_VERSION, COSCHEDULING_POD_LABEL
+from trainmaster.runtime.api.trainingruntime import CoschedulingPolicy
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.info import Info

@@ -28,7 +28,6 @@ from trainmaster.plugins.util.owned_objects import (
     curve_certificate,
     secret,
 )
-from trainmaster.runtime.api import FluxPolicy, TrainJob
 from trainmaster.runtime.api.constants import (
     FLUX_INSTALLER,
     FLUX_NETWORK_DEVICE,
@@ -37,6 +36,8 @@ from trainmaster.runtime.api.constants import (
     flux_config_map_name,
     flux_secret_name,
 )
+from trainmaster.runtime.api.trainingruntime import FluxPolicy
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework.interface import Desired, Rejected
 from trainmaster.runtime.info import Info, PodSet

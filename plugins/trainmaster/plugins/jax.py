@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmaster.runtime.api import JAXPolicy, TrainJob
 from trainmaster.runtime.api.constants import JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID
+from trainmaster.runtime.api.trainingruntime import JAXPolicy
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldWarning
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.listers import Listers

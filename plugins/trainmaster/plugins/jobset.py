@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from trainmaster.runtime.api import Initializer, InitializerSource, Trainer, TrainJob
 from trainmaster.runtime.api.constants import (
     ANCESTOR_LABEL,
     ANCESTORS,
@@ -28,6 +27,7 @@ from trainmaster.runtime.api.constants import (
     STORAGE_URI_ENV,
     TRAINER_ANCESTOR,
 )
+from trainmaster.runtime.api.trainjob import Initializer, InitializerSource, Trainer, TrainJob
 from trainmaster.runtime.canonical import spelled_out
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, did_you_mean
 from trainmaster.runtime.framework.interface import ApplyWhen, Desired, StatusReport

@@ -27,7 +27,6 @@ from trainmaster.plugins.util.owned_objects import (
     config_map,
     secret,
 )
-from trainmaster.runtime.api import MPIPolicy, TrainJob
 from trainmaster.runtime.api.constants import (
     LAUNCHER,
     MPI_HOSTFILE_DIRECTORY,
@@ -41,6 +40,8 @@ from trainmaster.runtime.api.constants import (
     mpi_config_map_name,
     mpi_secret_name,
 )
+from trainmaster.runtime.api.trainingruntime import MPIPolicy
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework.interface import Desired, Rejected
 from trainmaster.runtime.info import Info, PodSet

@@ -6,7 +6,7 @@ these it sets the number that they set themselves. Only mpi counts otherwise, so
 
 from __future__ import annotations
 
-from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.rendezvous import set_node_count
 

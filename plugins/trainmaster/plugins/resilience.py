@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import JOBSET_KIND, NODE, RESILIENCE_ANNOTATION, RESILIENCE_LABEL
 from trainmaster.runtime.api.resilience import COUNT, ResiliencePolicy
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject

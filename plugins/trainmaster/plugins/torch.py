@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmaster.plugins import torchtune
-from trainmaster.runtime.api import EnvInjectionTarget, TorchPolicy, TrainJob
 from trainmaster.runtime.api.constants import (
     ELASTIC_ANNOTATION,
     ELASTIC_RESERVED_ENV,
@@ -34,6 +33,8 @@ from trainmaster.runtime.api.constants import (
     PET_RDZV_ID,
     TORCH_RESERVED_ENV,
 )
+from trainmaster.runtime.api.trainingruntime import EnvInjectionTarget, TorchPolicy
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.elastic import Limits, elastic_limits, elastic_problems
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework.interface import Rejected

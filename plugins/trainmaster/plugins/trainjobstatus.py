@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
     STATUS_AUTHORITY_ENV,
     STATUS_AUTHORITY_KEY,
@@ -29,6 +28,7 @@ from trainmaster.runtime.api.constants import (
     status_config_map_name,
     status_path,
 )
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.framework.interface import Desired, NotReady
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject

@@ -21,13 +21,14 @@ from trainmaster.plugins.util.podgroup import (
     refuse_two_schedulers,
     watches,
 )
-from trainmaster.runtime.api import TrainJob, VolcanoPolicy
 from trainmaster.runtime.api.constants import (
     SYSTEM_PRIORITY_CLASSES,
     VOLCANO_API_VERSION,
     VOLCANO_POD_ANNOTATION,
     VOLCANO_QUEUE_ANNOTATION,
 )
+from trainmaster.runtime.api.trainingruntime import VolcanoPolicy
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework.interface import Desired, Rejected
 from trainmaster.runtime.info import Info

@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 
 from trainmaster.plugins.util.podgroup import fewest, mark
 from trainmaster.plugins.util.scheduling_api import APIS, SchedulingAPI
-from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
     JOBSET_KIND,
     POD_GROUP_KIND,
@@ -28,6 +27,7 @@ from trainmaster.runtime.api.constants import (
     SLICE_GROUP_LABEL,
     WORKLOAD_KIND,
 )
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldWarning
 from trainmaster.runtime.framework.interface import ApplyWhen, Desired, NotReady, Rejected
 from trainmaster.runtime.info import Info, PodSet

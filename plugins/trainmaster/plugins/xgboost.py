@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmaster.runtime.api import TrainJob, XGBoostPolicy
 from trainmaster.runtime.api.constants import (
     DMLC_NUM_WORKER,
     DMLC_TASK_ID,
@@ -15,6 +14,8 @@ from trainmaster.runtime.api.constants import (
     DMLC_TRACKER_URI,
     XGBOOST_RESERVED_ENV,
 )
+from trainmaster.runtime.api.trainingruntime import XGBoostPolicy
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.listers import Listers

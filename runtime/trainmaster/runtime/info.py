@@ -13,10 +13,10 @@ from typing import overload
 
 import orjson
 
-from trainmaster.runtime.api import MLPolicy, PodGroupPolicy
 from trainmaster.runtime.api.constants import ANCESTOR_LABEL, NODE, TRAINER_ANCESTOR
 from trainmaster.runtime.api.resilience import ResiliencePolicy
 from trainmaster.runtime.api.scheduling import Scheduling
+from trainmaster.runtime.api.trainingruntime import MLPolicy, PodGroupPolicy
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers
 from trainmaster.runtime.resource_requirements import gpu_count

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from trainmaster.runtime.jsontree import JsonObject
 
 if TYPE_CHECKING:
-    from trainmaster.runtime.api import TrainJob
+    from trainmaster.runtime.api.trainjob import TrainJob
 
 IndexFunction = Callable[[JsonObject], Iterable[str]]
 """Returns the values under which an object is found by an index."""

@@ -59,30 +59,18 @@ def _matches(text: str, pattern: re.Pattern[str], message: str, limit: int) -> l
 
 
 def dns_subdomain(name: str) -> list[str]:
-    """Check a DNS-1123 subdomain, the rule of most names.
-
-    Returns:
-        What is wrong, one text for each problem; nothing if it is right.
-    """
+    """Check a DNS-1123 subdomain, the rule of most names."""
     return _matches(name, _IS_SUBDOMAIN, _SUBDOMAIN_TEXT, 253)
 
 
 def dns_label(name: str) -> list[str]:
-    """Check a DNS-1123 label, the rule of namespaces and host names.
-
-    Returns:
-        What is wrong, one text for each problem; nothing if it is right.
-    """
+    """Check a DNS-1123 label, the rule of namespaces and host names."""
     message = "must not contain dots" if "." in name and _IS_SUBDOMAIN.fullmatch(name) else _LABEL_TEXT
     return _matches(name, _IS_LABEL, message, 63)
 
 
 def dns_label_1035(name: str) -> list[str]:
-    """Check a DNS-1035 label, the rule of services and custom resource names.
-
-    Returns:
-        What is wrong, one text for each problem; nothing if it is right.
-    """
+    """Check a DNS-1035 label, the rule of services and custom resource names."""
     return _matches(name, _IS_LABEL_1035, _LABEL_1035_TEXT, 63)
 
 
@@ -94,11 +82,7 @@ def path_segment(name: str) -> list[str]:
 
 
 def label_value(value: str) -> list[str]:
-    """Check the value of a label.
-
-    Returns:
-        What is wrong, one text for each problem; nothing if it is right.
-    """
+    """Check the value of a label."""
     if value == "":
         return []
     return [
@@ -108,11 +92,7 @@ def label_value(value: str) -> list[str]:
 
 
 def qualified_name(key: str) -> list[str]:
-    """Check the key of a label or annotation, or the name of a finalizer: a name with an optional DNS prefix.
-
-    Returns:
-        What is wrong, one text for each problem; nothing if it is right.
-    """
+    """Check the key of a label or annotation, or the name of a finalizer: a name with an optional DNS prefix."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         return [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.meta import ObjectMeta
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.jsontree import JsonObject
 
 

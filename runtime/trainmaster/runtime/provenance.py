@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from trainmaster.runtime.api import InitializerSource, TrainJob
 from trainmaster.runtime.api.constants import DATASET_INITIALIZER, MODEL_INITIALIZER, NODE, STORAGE_URI_ENV
+from trainmaster.runtime.api.trainjob import InitializerSource, TrainJob
 from trainmaster.runtime.canonical import spelled_out
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.info import Info, PodSet
@@ -146,14 +146,7 @@ def set_by(step: str, tree: Any) -> Steps:
 
 
 def carried(before: Any, steps: Steps, now: Any, step: str) -> Steps:
-    """Return the steps of a tree after a step: of what it has changed, or added, that step; of the rest the old ones.
-
-    Args:
-        before: The tree before.
-        steps: Its steps.
-        now: The tree now.
-        step: What has happened in between.
-    """
+    """Return the steps of a tree after a step: of what it has changed or added that step, of the rest the old ones."""
     if now and isinstance(now, dict) and isinstance(before, dict) and isinstance(steps, dict):
         return {
             key: carried(before[key], steps[key], value, step) if key in before else set_by(step, value)
@@ -170,13 +163,7 @@ def carried(before: Any, steps: Steps, now: Any, step: str) -> Steps:
 
 
 def settled(steps: Steps, tree: Any, other: str) -> Steps:
-    """Return the steps of a tree of which some are known: a step in the place of a tree is that of all of it.
-
-    Args:
-        steps: The known ones.
-        tree: The tree.
-        other: The step of all else.
-    """
+    """Return the steps of a tree of which some are known: a step in the place of a tree is that of all of it."""
     if isinstance(steps, str):
         return set_by(steps, tree)
     if tree and isinstance(tree, dict) and isinstance(steps, dict):
@@ -264,11 +251,7 @@ def _names(elements: Sequence[Any], key: str) -> list[Any] | None:
 
 
 class Provenance:
-    """Traces one resolution.
-
-    Args:
-        job: The TrainJob.
-    """
+    """Traces one resolution."""
 
     def __init__(self, job: TrainJob) -> None:
         self._job = job

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
     JOB_INDEX_FIELD_PATH,
     MEGASCALE_COORDINATOR_ADDRESS,
@@ -18,6 +17,7 @@ from trainmaster.runtime.api.constants import (
     MEGASCALE_SLICE_ID,
     TRAINER_PORT,
 )
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework.interface import Rejected
 from trainmaster.runtime.info import Info, PodSet

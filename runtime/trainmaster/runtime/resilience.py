@@ -17,7 +17,6 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import orjson
 
-from trainmaster.runtime.api import ApiModel, ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import (
     ATTEMPTS_BEFORE_LABEL,
     JOBSET_LABEL,
@@ -26,9 +25,11 @@ from trainmaster.runtime.api.constants import (
     RESILIENCE_POLICY_ANNOTATION,
     RESILIENCE_STATUS_ANNOTATION,
 )
-from trainmaster.runtime.api.decoding import parse_part
-from trainmaster.runtime.api.meta import NullIsDefault, Schema, duration_seconds
+from trainmaster.runtime.api.decoding import ApiTypeError, parse_part
+from trainmaster.runtime.api.meta import ApiModel, NullIsDefault, Schema, duration_seconds
 from trainmaster.runtime.api.resilience import ResiliencePolicy, ResilienceStatus
+from trainmaster.runtime.api.trainingruntime import ClusterTrainingRuntime, TrainingRuntime
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.elastic import elastic_limits
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, did_you_mean
 from trainmaster.runtime.jsontree import JsonObject
@@ -104,7 +105,6 @@ def policy_problems(policy: ResiliencePolicy, path: str) -> Iterator[FieldError]
     """Return what is wrong with a policy, also what a schema would say of it: an annotation has none.
 
     Args:
-        policy: The policy.
         path: Where it is, for instance `spec.resiliencePolicy`.
     """
     yield from _model_problems(policy, path)
@@ -130,8 +130,6 @@ def policy_conflicts(policy: ResiliencePolicy, template: JsonObject, path: str) 
 
     Args:
         policy: That of a runtime, or of a TrainJob laid over it.
-        template: The spec of the JobSet.
-        path: Where the policy is.
     """
     if policy.max_restarts is None and policy.restart_window:
         yield FieldWarning(f"{path}.restartWindow", "has no effect without maxRestarts")
@@ -147,11 +145,7 @@ def policy_conflicts(policy: ResiliencePolicy, template: JsonObject, path: str) 
 
 
 def own_failure_policy(template: JsonObject) -> str | None:
-    """Return the field of a runtime that says itself what happens after a failure; None if there is none.
-
-    Args:
-        template: The spec of its JobSet.
-    """
+    """Return the field of a runtime that says itself what happens after a failure; None if there is none."""
     if template.get("failurePolicy"):
         return "spec.template.spec.failurePolicy"
     for position, replicated_job in enumerate(template.get("replicatedJobs") or ()):

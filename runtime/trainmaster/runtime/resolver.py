@@ -16,16 +16,10 @@ from typing import Final, NamedTuple, TypeVar
 
 import orjson
 
-from trainmaster.runtime.api import (
-    ApiModel,
-    ClusterTrainingRuntime,
-    JobSetTemplate,
-    MLPolicy,
-    RuntimePatch,
-    TrainingRuntime,
-    TrainJob,
-)
 from trainmaster.runtime.api.constants import NODE, TRAINER_ANCESTOR
+from trainmaster.runtime.api.meta import ApiModel
+from trainmaster.runtime.api.trainingruntime import ClusterTrainingRuntime, JobSetTemplate, MLPolicy, TrainingRuntime
+from trainmaster.runtime.api.trainjob import RuntimePatch, TrainJob
 from trainmaster.runtime.canonical import (
     TemplateInvalid,
     canonicalize_jobset_spec,

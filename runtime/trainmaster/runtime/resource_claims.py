@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from trainmaster.runtime.api import ResourceClaim, TrainJob
 from trainmaster.runtime.api.constants import NODE
+from trainmaster.runtime.api.trainjob import ResourceClaim, TrainJob
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.scheduling import groups_of

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
-from trainmaster.runtime.api import PodGroupPolicy
 from trainmaster.runtime.api.constants import DATASET_INITIALIZER, MODEL_INITIALIZER, TRAINER_ANCESTOR
 from trainmaster.runtime.api.scheduling import (
     BASIC,
@@ -27,6 +26,7 @@ from trainmaster.runtime.api.scheduling import (
     Scheduling,
     SchedulingPolicy,
 )
+from trainmaster.runtime.api.trainingruntime import PodGroupPolicy
 from trainmaster.runtime.field_errors import FieldError, did_you_mean
 from trainmaster.runtime.info import ancestor_of
 from trainmaster.runtime.jsontree import JsonObject

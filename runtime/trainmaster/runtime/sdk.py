@@ -25,43 +25,6 @@ times are texts of RFC 3339, durations are whole seconds where a name ends in `s
 Tests of plugins import `trainmaster.runtime.testing` besides.
 """
 
-from trainmaster.runtime.api import (
-    ApiModel,
-    ApiTypeError,
-    ClusterTrainingRuntime,
-    Condition,
-    CoschedulingPolicy,
-    EnvInjection,
-    EnvInjectionTarget,
-    FluxPolicy,
-    Initializer,
-    InitializerSource,
-    JAXPolicy,
-    JobSetTemplate,
-    JobStatus,
-    MLPolicy,
-    MPIPolicy,
-    NetworkTopology,
-    ObjectMeta,
-    OwnerReference,
-    PodGroupPolicy,
-    ResourceClaim,
-    RuntimePatch,
-    RuntimeRef,
-    TorchPolicy,
-    Trainer,
-    TrainerMetric,
-    TrainerStatus,
-    TrainingRuntime,
-    TrainingRuntimeSpec,
-    TrainJob,
-    TrainJobSpec,
-    TrainJobStatus,
-    VolcanoPolicy,
-    XGBoostPolicy,
-    parse_runtime,
-    parse_trainjob,
-)
 from trainmaster.runtime.api.constants import (
     ANCESTOR_LABEL,
     COMPLETE,
@@ -78,7 +41,42 @@ from trainmaster.runtime.api.constants import (
     TRAINER_ANCESTOR,
     TRAINER_PORT,
 )
-from trainmaster.runtime.api.trainingruntime import CustomPolicy, RunPolicy
+from trainmaster.runtime.api.decoding import ApiTypeError, parse_runtime, parse_trainjob
+from trainmaster.runtime.api.meta import ApiModel, Condition, ObjectMeta, OwnerReference
+from trainmaster.runtime.api.trainingruntime import (
+    ClusterTrainingRuntime,
+    CoschedulingPolicy,
+    CustomPolicy,
+    EnvInjection,
+    EnvInjectionTarget,
+    FluxPolicy,
+    JAXPolicy,
+    JobSetTemplate,
+    MLPolicy,
+    MPIPolicy,
+    NetworkTopology,
+    PodGroupPolicy,
+    RunPolicy,
+    TorchPolicy,
+    TrainingRuntime,
+    TrainingRuntimeSpec,
+    VolcanoPolicy,
+    XGBoostPolicy,
+)
+from trainmaster.runtime.api.trainjob import (
+    Initializer,
+    InitializerSource,
+    JobStatus,
+    ResourceClaim,
+    RuntimePatch,
+    RuntimeRef,
+    Trainer,
+    TrainerMetric,
+    TrainerStatus,
+    TrainJob,
+    TrainJobSpec,
+    TrainJobStatus,
+)
 from trainmaster.runtime.field_errors import ErrorType, FieldError, FieldWarning, did_you_mean
 from trainmaster.runtime.framework.interface import (
     API_VERSION,

@@ -18,9 +18,10 @@ from typing import Final
 
 import orjson
 
-from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime
 from trainmaster.runtime.api.constants import SNAPSHOT_KEY, snapshot_name
-from trainmaster.runtime.api.decoding import ApiTypeError
+from trainmaster.runtime.api.decoding import ApiTypeError, parse_runtime
+from trainmaster.runtime.api.trainingruntime import ClusterTrainingRuntime, TrainingRuntime
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.canonical import canonicalize_template, without_blanks
 from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject

@@ -32,9 +32,7 @@ def find_field(text: str, path: str, *, document: int = 0) -> FieldMark | None:
     """Follow a path like `spec.trainer.env[0].name` as far as it leads; None without YAML there.
 
     Args:
-        text: One document or several.
         path: Keys may have dots in them; capitals do not matter.
-        document: Which of the documents it is, from 0.
     """
     nodes = _composed(text)
     node = nodes[document] if document < len(nodes) else None

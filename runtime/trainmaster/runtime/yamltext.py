@@ -62,7 +62,7 @@ def load_plain_yaml(text: str | bytes) -> Any:
     """
     with _yaml_errors():
         _check_events(text, limit=_MAX_PLAIN_VALUES, plain=True)
-        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - _PlainLoader derives from the safe loader
+        return _Loader(text).get_single_data()
 
 
 def load_yaml_documents(text: str | bytes) -> Iterator[tuple[int, Any]]:
@@ -103,6 +103,8 @@ def _check_events(text: str | bytes, *, limit: int, plain: bool) -> None:
         if isinstance(event, yaml.NodeEvent):
             if plain and event.anchor is not None:
                 raise _refused(event, "anchors and aliases have no place in what a program writes")
+            if plain and isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]:
+                raise _refused(event, "merge keys (<<) have no place in what a program writes")
             height = extent.add(event)
             if extent.depth + height > MAX_DEPTH:
                 raise _refused(event, too_deep())
@@ -265,17 +267,6 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_json_int)
 _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_json_float)
 for _tag in ("binary", "timestamp", "set", "omap", "pairs"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.refuse)
-
-
-class _PlainLoader(_Loader):
-    """A loader that takes a merge key for what it is: an invention of authors."""
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Refuse merge keys."""
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                problem = "merge keys (<<) have no place in what a program writes"
-                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
 
 
 def _one_line(error: yaml.YAMLError) -> str:

@@ -28,7 +28,7 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.web.jobs import Jobs
 from trainmaster.devcluster.apiserver.registry.printers import custom_columns
-from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.jsontree import JsonObject
 
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)

@@ -33,7 +33,7 @@ from trainmaster.devcluster.crds.install import (
     install_definitions,
 )
 from trainmaster.metrics.cache import OBJECTS
-from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.info import Info

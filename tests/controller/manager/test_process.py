@@ -26,7 +26,6 @@ from trainmaster.controller.manager.process import (
     main_thread_calls,
     monitored_loop,
 )
-from trainmaster.metrics.process import PauseHistogram
 
 LEFT_AFTER_TROUBLE = """
 import re
@@ -160,19 +159,3 @@ async def test_monitoring_counts_tasks_and_pauses_and_leaves_nothing() -> None:
         waiting.cancel()
     assert value("trainmaster_asyncio_tasks") == 0
     assert (len(gc.callbacks), threading.active_count()) == (before, threads)
-
-
-@pytest.mark.guarantee("K-12")
-def test_pauses_are_a_histogram_by_generation() -> None:
-    pauses = PauseHistogram()
-    for seconds in (0.0001, 0.001, 0.3, 99.0):
-        pauses.observe(2, seconds)
-    (family,) = pauses.collect()
-    found = {
-        (sample.name.rpartition("_")[2], sample.labels.get("le")): sample.value
-        for sample in family.samples
-        if sample.labels["generation"] == "2"
-    }
-    assert (found["bucket", "0.0005"], found["bucket", "0.001"], found["bucket", "0.5"]) == (1, 2, 3)
-    assert found["bucket", "+Inf"] == found["count", None] == 4
-    assert found["sum", None] == pytest.approx(99.3011)

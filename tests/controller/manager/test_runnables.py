@@ -23,6 +23,7 @@ from trainmaster.controller.manager.runnables import (
 )
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome
+from trainmaster.controller.server.server import Server
 
 pytestmark = pytest.mark.usefixtures("debugged")
 
@@ -154,7 +155,7 @@ class DrainedServer:
 async def test_servers_are_drained_for_the_delay_and_not_longer() -> None:
     """Without servers, or without a delay, nothing is waited for."""
     clock, stop, servers = VirtualClock(), asyncio.Event(), [DrainedServer(), DrainedServer()]
-    draining = asyncio.create_task(drain(stop, servers, delay=5.0, clock=clock))
+    draining = asyncio.create_task(drain(stop, cast("list[Server]", servers), delay=5.0, clock=clock))
     await clock.advance(100)
     assert [server.drained for server in servers] == [0, 0]
     assert not draining.done()
@@ -164,5 +165,6 @@ async def test_servers_are_drained_for_the_delay_and_not_longer() -> None:
     assert not draining.done()
     await clock.advance(0.2)
     assert draining.done()
-    at_once = [drain(stop, [], delay=5.0, clock=clock), drain(stop, [DrainedServer()], delay=0.0, clock=clock)]
+    server = cast("Server", DrainedServer())
+    at_once = [drain(stop, [], delay=5.0, clock=clock), drain(stop, [server], delay=0.0, clock=clock)]
     await asyncio.gather(*at_once)

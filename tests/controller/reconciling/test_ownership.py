@@ -10,7 +10,7 @@ from support.jobworld import JobWorld, pytorchjob, replicas
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.reconciling.drift import OWNED_FIELDS, owned_fields, owned_fields_of, strip_managed_fields
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value, owner_values
-from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import is_controlled_by
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from support.objects import runtime_object, trainjob, trainjob_object
 from support.validation import validate, validate_runtime
 
-from trainmaster.runtime.api import parse_runtime
+from trainmaster.runtime.api.decoding import parse_runtime
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.calls import PluginQuarantined
 from trainmaster.runtime.framework.models import SecretFile

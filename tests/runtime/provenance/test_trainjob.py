@@ -15,7 +15,7 @@ from support.objects import replicated_job, runtime_object, trainjob_object
 from support.resolutions import FRAMEWORK
 
 from trainmaster.controller.cli.files.manifests import built_in_file, built_in_names
-from trainmaster.runtime.api import parse_runtime, parse_trainjob
+from trainmaster.runtime.api.decoding import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.jsontree import JsonObject

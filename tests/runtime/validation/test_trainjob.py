@@ -8,7 +8,8 @@ import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.validation import patch, pods, validate
 
-from trainmaster.runtime.api import TrainJob, parse_trainjob
+from trainmaster.runtime.api.decoding import parse_trainjob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.framework.interface import NotReady, Rejected

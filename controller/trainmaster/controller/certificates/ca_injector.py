@@ -147,12 +147,7 @@ class _Written:
 
 
 class CAInjector:
-    """Writes bundles.
-
-    Args:
-        client: Where to.
-        clock: The time.
-    """
+    """Writes bundles."""
 
     def __init__(self, client: KubeClient, *, clock: Clock) -> None:
         self._client = client

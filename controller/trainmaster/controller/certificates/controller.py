@@ -55,11 +55,7 @@ class CertificateController:
     """Manages the certificates of this process.
 
     Args:
-        client: Reads on every replica, and writes on the leader.
-        configuration: The configuration file.
         namespace: That of the manager, with its Service and its Secret.
-        recorder: Where events go.
-        clock: The time.
     """
 
     def __init__(

@@ -94,7 +94,6 @@ def next_step(
     """Decide.
 
     Args:
-        data: What the Secret holds.
         names: The DNS names of the servers, the one that is needed first.
         now: The time of the API server, which verifies what comes of it.
         bundle_in_place: Whether all webhook configurations of ours trust what `ca.crt` holds.

@@ -68,12 +68,7 @@ class CertRotator:
     """Keeps the Secret and the webhook configurations right.
 
     Args:
-        client: Writes as the leader.
-        watched: What there is.
         names: The DNS names of the servers, the one that is needed first.
-        time: The time that counts for certificates.
-        recorder: Where events about the Secret go.
-        clock: The time of this machine.
     """
 
     def __init__(

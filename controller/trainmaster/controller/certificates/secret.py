@@ -116,7 +116,6 @@ class SecretData:
 
         Args:
             names: The DNS names that servers are called by; the first one is needed.
-            now: The time.
         """
         problem = self.pair_problem
         if problem is not None or self.serving is None:

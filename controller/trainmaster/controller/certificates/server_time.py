@@ -23,11 +23,7 @@ TOLERANCE = timedelta(minutes=5)
 
 
 class ServerTime:
-    """Tells the time.
-
-    Args:
-        clock: The clock of this machine.
-    """
+    """Tells the time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -29,11 +29,7 @@ class WatchedObjects:
     """Keeps them current.
 
     Args:
-        client: Where they are read from.
         service: The Service of the manager; the Secret is in its namespace.
-        secret_name: The name of the Secret.
-        configurations: The webhook configurations that count.
-        clock: The time.
     """
 
     def __init__(

@@ -64,12 +64,7 @@ CONFIGURATIONS: Final = (DEFAULTER, VALIDATOR, JOB_VALIDATOR)
 
 
 def policy_rules(configuration: Configuration, *, namespace: str) -> Iterator[PolicyRule]:
-    """The rights that this needs.
-
-    Args:
-        configuration: The configuration file.
-        namespace: That of the manager's pod.
-    """
+    """The rights that this needs."""
     yield PolicyRule(
         resource=SECRETS,
         verbs=("get", "list", "watch", "patch"),

@@ -85,11 +85,6 @@ def effective_configuration(
 ) -> EffectiveConfiguration:
     """Read the configuration files, if there are any, and the flags.
 
-    Args:
-        *paths: The files, and directories of files.
-        feature_gates: The flag for feature gates.
-        overrides: What other flags and the environment say.
-
     Raises:
         ConfigurationInvalid: They cannot be read, or say something wrong, or contradict themselves.
     """

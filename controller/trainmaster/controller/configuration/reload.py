@@ -31,14 +31,9 @@ class ConfigurationReloader:
     """Follows the files of a running manager.
 
     Args:
-        paths: The files, and directories of files.
-        configuration: What the manager started with.
-        feature_gates: The flag.
-        overrides: What other flags and the environment say.
         apply: Called with each new configuration, to put the options in effect that are marked `RELOADED`. What it
             cannot use is a `ConfigurationInvalid`; the old values stay then.
         reloads: Tells of an entry of a mapping that is marked so, by its path, whether it takes effect.
-        clock: The time.
     """
 
     def __init__(

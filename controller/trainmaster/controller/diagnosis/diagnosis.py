@@ -187,12 +187,7 @@ class Diagnosis:
     """Knows what was found about TrainJobs, and reads what is due of them.
 
     Args:
-        client: Whom it asks.
-        queue: Where the keys of TrainJobs wait for their time.
-        trainjobs: The cache of TrainJobs.
         jobsets: The cache of JobSets, which have the keys of their TrainJobs.
-        recorder: Where events go.
-        clock: The time.
     """
 
     def __init__(

@@ -105,7 +105,6 @@ class FirstFailures:
         """Take the failures that all pods tell of by now; returns what is to be told of them.
 
         Args:
-            failures: All of them, also those that were told.
             replaced: By UID of a pod, how many pods had its place before, if any had.
             view: The job with its pods, which tell who had done its work.
         """

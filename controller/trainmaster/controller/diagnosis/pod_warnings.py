@@ -28,11 +28,7 @@ _ACTIVE: Final = ("Running", "Pending", "Unknown")
 
 
 class PodWarnings:
-    """Tells what is new about pods.
-
-    Args:
-        recorder: Where events go.
-    """
+    """Tells what is new about pods."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

@@ -69,13 +69,9 @@ def waiting_condition(
     """Return the condition of a TrainJob whose pods are not all ready; None if there is nothing to tell.
 
     Args:
-        trainjob: The TrainJob.
-        jobset: Its JobSet.
         pods: What was `kept` of its pods.
         events: What controllers say of its Jobs, if they were asked.
-        stored: The condition as it was told before.
         failure_is_told: Whether the condition ContainerFailed tells of a failure already.
-        now: The time.
     """
     job = {"apiVersion": TRAINJOBS.api_version, "kind": TRAINJOBS.kind, **trainjob}
     view = JobView(job, now=now, jobsets=[jobset], pods=pods, events=events)

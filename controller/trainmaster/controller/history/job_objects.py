@@ -35,7 +35,6 @@ def record_of(
         job: A TrainJob, or a job of `kubeflow.org/v1`.
         workloads: What a TrainJob became, as far as it is there: a JobSet tells what its runtime asks for.
         started: When all of a TrainJob was seen to be ready for the first time; its status has no room for that.
-        user_key: The annotation, or label, that says who submitted it.
     """
     fields = JobFields(job)
     conditions, metadata, status = conditions_of(job), fields.metadata, fields.status
@@ -77,9 +76,7 @@ def deleted_record(
     """Return what is known of a job that is gone, or is about to go.
 
     Args:
-        job: Its last state.
         workloads: As of `record_of`.
-        at: When it was deleted.
         started: As of `record_of`.
         user_key: Likewise.
     """

@@ -275,8 +275,6 @@ def gone(record: JobRecord, *, at: str, text: str) -> JobRecord:
     """Return the record of a job that is deleted, and had perhaps not ended.
 
     Args:
-        record: What was known of it.
-        at: When it was deleted.
         text: What is told of that: a sentence, as far as its verb.
     """
     timeline = [*record.timeline, TimelineEntry(at, DELETED, text.rstrip(","))]

@@ -59,11 +59,7 @@ class HistoryRecorder:
     """Records jobs.
 
     Args:
-        writer: Where records go.
-        workloads: What TrainJobs became.
-        user_key: The annotation that says who submitted a job.
         namespaces: The namespaces that are served; none: all.
-        clock: The time.
     """
 
     def __init__(

@@ -87,11 +87,7 @@ class Dialect:
 
 
 class HistoryStore:
-    """Records of jobs.
-
-    Args:
-        dialect: Where they are.
-    """
+    """Records of jobs."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -111,7 +107,6 @@ class HistoryStore:
 
         Args:
             live: The UIDs of all jobs of the kind that were there.
-            kind: The kind.
             namespaces: The namespaces of which these are all; none: all.
             now: When that was so; what was written later is left alone.
 

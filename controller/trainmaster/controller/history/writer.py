@@ -55,8 +55,6 @@ class HistoryWriter:
 
     Args:
         store: Where they are written; only by this thread.
-        bounds: What is kept.
-        clock: The time of day.
     """
 
     def __init__(self, store: HistoryStore, bounds: Bounds, *, clock: Clock, capacity: int = CAPACITY) -> None:
@@ -109,8 +107,6 @@ class HistoryWriter:
         """Have the jobs of a kind ended that are not there any more (see the store).
 
         Args:
-            live: The UIDs of all that are there now.
-            kind: Their kind.
             namespaces: The namespaces of which that is all; none: all.
         """
         now = self._clock.now()

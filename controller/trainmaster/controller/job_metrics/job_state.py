@@ -85,7 +85,6 @@ def state_of(job: TrainJobFacts, workload: WorkloadFacts | None, *, has_run: boo
     """Return the state and its reason.
 
     Args:
-        job: The TrainJob.
         workload: Its JobSet, if there is one.
         has_run: Whether all of its pods ran at once before.
     """

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from trainmaster.controller.job_metrics.job_state import (
     END,
@@ -35,7 +35,6 @@ from trainmaster.controller.job_metrics.job_state import (
 from trainmaster.controller.job_metrics.trainjob_facts import UNKNOWN, Failure, TrainJobFacts, read_trainjob
 from trainmaster.controller.job_metrics.workload_facts import (
     Demand,
-    KnownWorkloads,
     WorkloadFacts,
     read_workload,
 )
@@ -62,22 +61,14 @@ class _Asked(NamedTuple):
 _NOTHING_ASKED = _Asked("", _NOTHING, _NOTHING, WAITING_STATE)
 
 
-@lru_cache(4096)
-def _shared(asked: _Asked) -> _Asked:
-    """Return the same for all jobs that ask for the same."""
-    return asked
-
-
 @dataclass(slots=True, eq=False)
 class _Job:
-    """What is known of one TrainJob: one object that the garbage collector has to follow, and no more (P-22)."""
+    """What is known of one TrainJob."""
 
-    known: tuple[Any, ...]
-    """What counts of it, as a plain tuple, which the collector does not follow."""
-
+    facts: TrainJobFacts
     reached: Milestones = 0
     counted: tuple[str, str, str] | None = None
-    """By which state, reason and runtime it is counted in the gauges; texts, which the collector need not track."""
+    """By which state, reason and runtime it is counted in the gauges."""
 
     asked: _Asked = _NOTHING_ASKED
     suspended_since: str | None = None
@@ -93,18 +84,11 @@ class _Job:
     uncounted_restarts: int = 0
     """Restarts of which the cause is not known yet."""
 
-    @property
-    def facts(self) -> TrainJobFacts:
-        """What counts of it."""
-        return TrainJobFacts._make(self.known)
-
 
 class TrainJobObserver:
     """Follows all TrainJobs that a manager serves.
 
     Args:
-        metrics: Where the gauges are.
-        clock: The time.
         trace_id: Returns the trace that tells of the TrainJob with a UID, for exemplars; empty if none does.
     """
 
@@ -120,7 +104,7 @@ class TrainJobObserver:
         self._trace_id = trace_id
         self._leads = False
         self._jobs: dict[str, _Job] = {}
-        self._workloads = KnownWorkloads()
+        self._workloads: dict[str, WorkloadFacts] = {}
         """JobSets by their key, which is that of their TrainJob."""
 
     def lead(self) -> None:
@@ -138,22 +122,22 @@ class TrainJobObserver:
         key, raw = change.key, change.new
         facts = None if raw is None else read_trainjob(raw)
         job = self._jobs.get(key)
-        if job is not None and (facts is None or facts.uid != job.known[0]):
+        if job is not None and (facts is None or facts.uid != job.facts.uid):
             self._forget(key, job)
             job = None
         if facts is None:
             return
-        if job is not None and job.known == facts:
+        if job is not None and job.facts == facts:
             return
         is_known, workload = self._is_known(change), _owned(self._workloads.get(key), facts)
         failure = facts.failure
         if job is None:
-            job = self._jobs[key] = _Job(tuple(facts))
+            job = self._jobs[key] = _Job(facts)
             if is_known:
                 job.reached = perhaps_reached(facts, workload)
         else:
             failure = failure or job.facts.failure  # what has just been overcome is why it was started again
-            job.known = tuple(facts)
+            job.facts = facts
         ends = bool(facts.end) and not (is_known or job.reached & END)
         self._update(key, job, facts, workload, failure, is_known=is_known)
         if ends and raw is not None and ((raw.get("status") or {}).get("resilience") or {}).get("goodput"):
@@ -166,7 +150,10 @@ class TrainJobObserver:
         facts = None if raw is None else read_workload(raw, known)
         if facts == known:
             return
-        self._workloads.set(key, facts)
+        if facts is None:
+            del self._workloads[key]
+        else:
+            self._workloads[key] = facts
         job = self._jobs.get(key)
         if job is not None:
             is_known, job_facts = self._is_known(change), job.facts
@@ -284,7 +271,7 @@ class TrainJobObserver:
                 self._count(job.asked, -1)
             if asked is not _NOTHING_ASKED:
                 self._count(asked, 1)
-            job.asked = _NOTHING_ASKED if asked is _NOTHING_ASKED else _shared(asked)
+            job.asked = asked
 
     def _forget(self, key: str, job: _Job) -> None:
         if job.counted is not None:

@@ -51,11 +51,7 @@ UNKNOWN: Final = Failure(Cause.UNKNOWN, "")
 
 
 def failure_of(holding: Mapping[str, JsonObject]) -> Failure | None:
-    """Return why a TrainJob has failed, or a container of it; None if nothing has.
-
-    Args:
-        holding: Its conditions that are true, by their type.
-    """
+    """Return why a TrainJob has failed, or a container of it; None if nothing has."""
     told = {name: holding[name] for name in (FAILED, CONTAINER_FAILED) if name in holding}
     cause = cause_of(told)
     if cause is None:

@@ -44,9 +44,6 @@ class Demand(NamedTuple):
 
 _NOTHING = Demand()
 
-_State: TypeAlias = tuple[tuple[ReplicatedJob, ...], bool, int, Demand, Demand]
-"""What a JobSet may have in common with others: the fields of `WorkloadFacts` from `replicated_jobs` on."""
-
 
 class WorkloadFacts(NamedTuple):
     """What counts of one JobSet."""
@@ -67,32 +64,6 @@ class WorkloadFacts(NamedTuple):
 
     waiting: Demand = _NOTHING
     """What is not, and has not ended well."""
-
-
-class KnownWorkloads:
-    """What counts of each JobSet, by its key.
-
-    P-22: what is kept of one holds nothing that the garbage collector has to follow but what JobSets have in common:
-    with ten thousand of them it would take tens of milliseconds, during which nothing else happens.
-    """
-
-    def __init__(self) -> None:
-        self._identities: dict[str, tuple[str, str, int, str]] = {}
-        self._states: dict[str, _State] = {}
-
-    def get(self, key: str) -> WorkloadFacts | None:
-        """Return what counts of a JobSet; None if it is unknown."""
-        identity = self._identities.get(key)
-        return None if identity is None else WorkloadFacts._make((*identity, *self._states[key]))
-
-    def set(self, key: str, facts: WorkloadFacts | None) -> None:
-        """Remember what counts of a JobSet; None: it is gone."""
-        if facts is None:
-            self._identities.pop(key, None)
-            self._states.pop(key, None)
-        else:
-            self._identities[key] = facts[:4]
-            self._states[key] = _shared_state(facts[4:])
 
 
 def read_workload(raw: JsonObject, known: WorkloadFacts | None) -> WorkloadFacts | None:
@@ -165,12 +136,6 @@ def _accelerators(resources: bytes) -> Amounts:
 def _shared(jobs: tuple[ReplicatedJob, ...]) -> tuple[ReplicatedJob, ...]:
     """Return the same that other JobSets have: most of them ask for what others ask for, too."""
     return jobs
-
-
-@lru_cache(4096)
-def _shared_state(state: _State) -> _State:
-    """Return the same that other JobSets have."""
-    return state
 
 
 @lru_cache(4096)

@@ -93,7 +93,6 @@ def policy_rules(watches: Iterable[Watch], namespaces: Sequence[str] = ()) -> It
     enough, gets the right to read all of the kind, and reads less. Namespaces it knows.
 
     Args:
-        watches: What is declared.
         namespaces: The namespaces that are served; empty: all.
     """
     for watch in watches:
@@ -117,10 +116,8 @@ class Caches:
     """All informers of the manager.
 
     Args:
-        client: Where they read from.
         watches: What plugins declared, in addition to what the controller itself needs.
         namespaces: What is read of kinds that have namespaces; empty: all of it.
-        clock: The time.
     """
 
     def __init__(

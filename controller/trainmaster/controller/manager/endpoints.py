@@ -78,10 +78,7 @@ async def serve_metrics(
 
     Args:
         parts: Have what makes the client that asks who somebody is.
-        setup: Says where, and to whom.
         debugged: What `/debug/` shows.
-        pages: What else is served.
-        stack: They are served until it is closed.
     """
     configuration, clock = setup.configuration, setup.clock
     settings = configuration.metrics

@@ -44,7 +44,6 @@ class Manager:
     """Runs everything, once.
 
     Args:
-        setup: What it is made from.
         on_caches_synced: Called once, when the caches have synced for the first time.
     """
 

@@ -35,12 +35,7 @@ POLICY_RULES: Final = (
 
 
 class OtherOperator:
-    """Looks for another operator.
-
-    Args:
-        client: Reads webhook configurations.
-        service: Name and namespace of our own Service.
-    """
+    """Looks for another operator."""
 
     def __init__(self, client: KubeClient, *, service: tuple[str, str]) -> None:
         self._client = client

@@ -41,12 +41,6 @@ CLOSE_TIMEOUT: Final = 2.0
 class ManagerHistory:
     """The parts of the history.
 
-    Args:
-        configuration: The configuration file.
-        caches: Where TrainJobs come from, and what they became.
-        jobs: The informers of other kinds of jobs, by kind.
-        clock: The time.
-
     Raises:
         PostgresMissing: A database is configured, and nothing is installed to reach it with.
     """
@@ -112,11 +106,7 @@ def web_page(
     """Return what adds the pages to the metrics server.
 
     Args:
-        configuration: The configuration file.
-        caches: Where TrainJobs come from, and what they became.
-        jobs: The informers of other kinds of jobs, by kind.
         history: What has ended; None if no history is kept.
-        clock: The time.
     """
     shown = Jobs(
         [(TRAINJOBS.kind, caches.trainjobs), *jobs],

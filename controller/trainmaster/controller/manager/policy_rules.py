@@ -34,15 +34,7 @@ def policy_rules(
     job_kinds: Iterable[JobKind] = (),
     namespace: str,
 ) -> list[PolicyRule]:
-    """Return all rights that a manager needs.
-
-    Args:
-        configuration: The configuration file.
-        features: The feature gates that are open.
-        watches: What its plugins declared.
-        job_kinds: The kinds of jobs that it serves.
-        namespace: That of the manager's pod.
-    """
+    """Return all rights that a manager needs."""
     rules = [
         *_policy_rules(configuration, features, [*caches.OWN_WATCHES, *watches], namespace),
         *(replace(each, role=TRAINING_OPERATOR) for each in training_operator.policy_rules(configuration, job_kinds)),

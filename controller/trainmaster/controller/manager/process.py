@@ -172,12 +172,7 @@ async def collect_periodically() -> None:
 
 
 class LoopMonitor:
-    """Measures one event loop from inside, and watches it from a thread of its own.
-
-    Args:
-        clock: The time.
-        end: Ends the process, with a message.
-    """
+    """Measures one event loop from inside, and watches it from a thread of its own."""
 
     def __init__(self, *, clock: Clock | None = None, end: Callable[[str], object] = end_process) -> None:
         self._clock = clock or SystemClock()
@@ -266,4 +261,4 @@ class _GcPauses:
         if phase == "start":
             self._started = now
         else:
-            series.GC_PAUSES.observe(info["generation"], now - self._started)
+            series.GC_PAUSES_OF[info["generation"]].observe(now - self._started)

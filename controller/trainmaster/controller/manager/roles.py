@@ -46,9 +46,6 @@ def roles(
     They are called like the service account, followed by `PolicyRule.role` where the rules have one.
 
     Args:
-        rules: The rights.
-        namespace: That of the service account.
-        service_account: Its name.
         watch_namespaces: The namespaces in which TrainJobs are served; none for all.
     """
     granted: dict[tuple[str, str], list[PolicyRule]] = {}

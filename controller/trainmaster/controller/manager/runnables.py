@@ -15,9 +15,9 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import chain, repeat
+from typing import Any, Final
 
 import structlog
 
@@ -27,7 +27,7 @@ from trainmaster.controller.kube.leaderelection.election_thread import Election
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.process import background_task, wait_for_first
 from trainmaster.controller.reconciling.controller import Controller
-from trainmaster.controller.server.server import AddressInUse
+from trainmaster.controller.server.server import AddressInUse, Server
 
 log = structlog.get_logger(__name__)
 
@@ -77,21 +77,13 @@ def raise_if_ended(task: asyncio.Task[Any]) -> None:
     raise RunnableFailed(f"the part {task.get_name()!r} of the manager {what}") from error
 
 
-class Draining(Protocol):
-    """A server that others call."""
-
-    def drain(self) -> None:
-        """Close each connection with the next response: the process ends soon."""
-
-
-async def drain(stop: asyncio.Event, servers: Sequence[Draining], *, delay: float, clock: Clock) -> None:
+async def drain(stop: asyncio.Event, servers: Sequence[Server], *, delay: float, clock: Clock) -> None:
     """Wait until told to stop, and then until nobody calls these servers any more, so that they may end.
 
     Args:
         stop: Set when told to stop; readiness is down from then on.
         servers: What is called; without any there is nothing to wait for.
         delay: Seconds until load balancers have noticed.
-        clock: The time.
     """
     await stop.wait()
     if not servers or not delay:
@@ -106,11 +98,8 @@ class LeaderElectionRunnables:
     """The controllers, and more, which run while this process leads; `run` may be called once.
 
     Args:
-        caches: What has to be synced before.
         controllers: What runs while this process leads.
-        recorder: Where the controllers leave events.
         election: Decides when this process leads; None: always.
-        clock: The time.
         on_caches_synced: Called once, when the caches have synced.
         leading: What else runs while this process leads, until it is cancelled.
     """
@@ -166,7 +155,7 @@ class LeaderElectionRunnables:
         """Wait until the caches have synced; False if we were told to stop first."""
         started = self._clock.monotonic()
         async with background_task(self._caches.wait_for_sync()) as synced:
-            for period in _repeating_last(_WARNING_PERIODS):
+            for period in chain(_WARNING_PERIODS, repeat(_WARNING_PERIODS[-1])):
                 try:
                     async with self._clock.timeout(period):
                         await wait_for_first(synced, stopped)
@@ -220,8 +209,3 @@ class LeaderElectionRunnables:
                 if running.exception() is not None:
                     raise_if_ended(running)
         await self._recorder.flush(EVENTS_GRACE)
-
-
-def _repeating_last(values: Sequence[float]) -> Iterator[float]:
-    yield from values
-    yield from itertools.repeat(values[-1])

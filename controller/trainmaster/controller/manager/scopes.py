@@ -41,7 +41,6 @@ class Scope:
         """Return the scope that a plugin declared: those who only build need what TrainJobs own.
 
         Args:
-            watch: What it declared.
             served: The namespaces that the manager serves; empty: all.
         """
         return cls(
@@ -93,7 +92,6 @@ def served_by(watches: Sequence[Watch], namespaces: Collection[str] = ()) -> dic
     """Return the scopes that it takes to serve all declarations of one kind, widest first, each with whom it serves.
 
     Args:
-        watches: The declarations.
         namespaces: The namespaces that the manager serves; empty: all.
     """
     scope_of = partial(Scope.of, served=namespaces)
@@ -125,11 +123,7 @@ def served_by(watches: Sequence[Watch], namespaces: Collection[str] = ()) -> dic
 
 
 class JoinedStore(StoreReader):
-    """The stores of several scopes of one kind, to read from: each object once, as whole as any of them has it.
-
-    Args:
-        parts: The scopes with their stores.
-    """
+    """The stores of several scopes of one kind, to read from: each object once, as whole as any of them has it."""
 
     def __init__(self, parts: Iterable[tuple[Scope, Store]]) -> None:
         self._parts = sorted(parts, key=lambda part: (part[0].metadata_only, part[0].owned_only))
@@ -184,7 +178,6 @@ class WrittenBesideStore(JoinedStore, WrittenStore):
 
     Args:
         parts: The scopes with their stores, of which none hears of every object.
-        written: What was written.
     """
 
     def __init__(self, parts: Iterable[tuple[Scope, Store]], written: UnreadStore) -> None:

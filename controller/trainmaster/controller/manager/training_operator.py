@@ -138,12 +138,6 @@ class TrainingOperator:
 
     Args:
         client: Where they are read from, and what performs the writes.
-        kinds: The kinds of jobs.
-        recorder: Where events go.
-        configuration: The configuration file.
-        clock: The time.
-        tracing: Records reconciles as traces.
-        planner: Where plans of large jobs are made.
         on_served: Called when there are jobs to serve.
     """
 

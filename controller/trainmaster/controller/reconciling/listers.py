@@ -13,7 +13,8 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value
 from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import plugin_index, plugin_indexes
-from trainmaster.runtime.api import ObjectUnreadable, TrainJob
+from trainmaster.runtime.api.decoding import ObjectUnreadable
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject, copy_json
 from trainmaster.runtime.listers import NoSuchIndex
 from trainmaster.runtime.ownership import is_controlled_by

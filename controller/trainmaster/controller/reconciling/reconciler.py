@@ -61,7 +61,7 @@ from trainmaster.controller.reconciling.status_writer import StatusWriter
 from trainmaster.controller.reconciling.write_backoff import WriteBackoff
 from trainmaster.controller.reconciling.writes import Decision, GroupVersionKind, JobEvent, Owner
 from trainmaster.runtime import ownership
-from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable
+from trainmaster.runtime.api.decoding import ApiTypeError, ObjectUnreadable
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 
 Job = TypeVar("Job", bound=ownership.Owner)

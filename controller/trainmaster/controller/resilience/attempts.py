@@ -100,8 +100,6 @@ class AttemptFacts:
         """Take what a pod tells.
 
         Args:
-            pod: The pod.
-            failures: Those of its containers.
             deleted_at: When somebody deleted it while it ran, RFC 3339; empty if nobody did.
         """
         node = (pod.get("spec") or {}).get("nodeName") or ""
@@ -118,12 +116,7 @@ class AttemptFacts:
 
 
 class AttemptObserver:
-    """Remembers what pods told.
-
-    Args:
-        clock: The time.
-        trainjobs: The cache of TrainJobs.
-    """
+    """Remembers what pods told."""
 
     def __init__(self, clock: Clock, trainjobs: StoreReader) -> None:
         self._clock = clock

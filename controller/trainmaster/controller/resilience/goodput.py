@@ -90,7 +90,6 @@ def account(stored: Mapping[str, Any], facts: Facts) -> JsonObject:
 
     Args:
         stored: What was counted so far, as `status.resilience.goodput`; empty: nothing.
-        facts: What is known now.
     """
     counted = _Account(stored, facts)
     for attempt in facts.attempts:
@@ -206,11 +205,8 @@ def goodput_of(
     """Return what the time of a TrainJob was spent on up to now: as it is kept, or an estimate.
 
     Args:
-        job: The TrainJob.
-        pods: Its pods, as far as they are known.
         jobset: Its JobSet, if that is known.
         started: When all of it ran first, as far as that was seen.
-        now: The time.
     """
     facts = facts_of(job, now=int(now.timestamp()))
     stored = mapping(mapping(JobFields(job).status.get("resilience")).get("goodput"))

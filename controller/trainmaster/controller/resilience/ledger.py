@@ -129,14 +129,10 @@ def judge(
     """Bring the ledger up to date, and decide what is done.
 
     Args:
-        built: The policy that the JobSet was built for.
         stored: `status.resilience` as it is stored.
-        jobset: The JobSet as observed.
         facts: Returns what is known of an attempt of it.
-        violation: What the training does against the policy.
         sizes: How many nodes it has and is to have, if it is elastic.
         waited: For how many seconds the JobSet has been seen in this state.
-        now: The time.
     """
     uid, ended = jobset["metadata"]["uid"], _ended(stored, built.attempts)
     if stored.get("replacedJobSet") == uid:
@@ -204,11 +200,7 @@ def judge_group(
     """Write down that an attempt has ended of a job of `kubeflow.org/v1`, whose pods the manager makes itself.
 
     Args:
-        policy: That of the job, which counts failures.
-        stored: The ledger as it is stored.
-        facts: What is known of the attempt.
         is_trainer: Whether the container that failed first is the one that trains: its exit codes have a meaning.
-        now: The time.
     """
     verdict = Verdict(dict(stored), _ended(stored, 0))
     attempt = _attempt(facts, policy, has_deadline=False, by_jobset=True, now=now)

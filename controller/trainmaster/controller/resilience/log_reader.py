@@ -72,12 +72,7 @@ class LogPart(NamedTuple):
 
 
 class LogReader:
-    """Reads logs.
-
-    Args:
-        client: Whom it asks.
-        clock: The time.
-    """
+    """Reads logs."""
 
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client = client
@@ -90,9 +85,6 @@ class LogReader:
         """Read what a container has written, to the present end.
 
         Args:
-            namespace: That of the pod.
-            pod: Its name.
-            container: Its container.
             after: What was read before; None: nothing.
             tail: Read at most so many of the last lines.
 

@@ -98,10 +98,6 @@ class LostNodes:
     """Watches nodes, and removes pods; its queue has names of nodes.
 
     Args:
-        client: Reads nodes, and writes.
-        queue: Its queue.
-        listers: The caches of pods and JobSets.
-        clock: The time.
         may_watch: Whether nodes may be watched: a manager of named namespaces has no right to anything beyond them.
     """
 

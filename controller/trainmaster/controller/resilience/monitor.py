@@ -75,13 +75,7 @@ class Monitor:
     """Follows jobs.
 
     Args:
-        client: Whom it asks.
-        queue: Where the keys of jobs wait for their time.
-        trainjobs: The cache of TrainJobs.
         jobsets: The cache of JobSets, which have the keys of their TrainJobs.
-        pods: The cache of the pods that plugins watch.
-        recorder: Where events go.
-        clock: The time.
     """
 
     def __init__(

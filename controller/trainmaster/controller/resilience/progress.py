@@ -85,10 +85,6 @@ def watches(policy: ResiliencePolicy) -> bool:
 class Attempt:
     """What is known of one attempt of a job.
 
-    Args:
-        policy: Its policy.
-        told: Violations that an earlier process has found in it.
-
     Raises:
         ValueError: A pattern or a duration of the policy is none.
     """

@@ -24,9 +24,6 @@ class Resilience:
     """Judges jobs with a policy.
 
     Args:
-        clock: The time.
-        trainjobs: The cache of TrainJobs.
-        monitor: Follows what they train.
         on_lost_after: Called for each job whose policy has `nodes.lostAfter`.
     """
 

@@ -95,13 +95,7 @@ class Member:
 
 
 def standing(members: Sequence[Member], now: datetime, *, since: datetime) -> str:
-    """Say when which member wrote last, the longest silent first, and of which that is not known.
-
-    Args:
-        members: All of them.
-        now: The time.
-        since: Logs that were read since then count.
-    """
+    """Say when which member wrote last, the longest silent first, and of which that is not known."""
     groups: dict[str, list[Member]] = {}
     for member in sorted(members, key=lambda each: each.wrote_at or datetime.min.replace(tzinfo=now.tzinfo)):
         groups.setdefault(_state(member, now, since), []).append(member)

@@ -80,8 +80,6 @@ async def review_token(client: KubeClient, token: str, *, audience: str = "") ->
     """Have a token reviewed; returns its user as the API server knows it, None if the token is not good.
 
     Args:
-        client: Where it is reviewed.
-        token: The token.
         audience: For whom it must have been issued; empty for the API server itself.
 
     Raises:
@@ -120,11 +118,7 @@ class TooMany(Exception):
 
 
 class ReviewThrottle:
-    """Hands out places.
-
-    Args:
-        clock: The time.
-    """
+    """Hands out places."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._refusals: KeyedRateLimiter[str] = KeyedRateLimiter(
@@ -139,10 +133,6 @@ class ReviewThrottle:
         """Hold a place of a peer during the block, unless the token was good before.
 
         The place is lost if the block raises `Denied`; otherwise the token is good.
-
-        Args:
-            peer: Who brings the token.
-            token: What identifies it.
 
         Raises:
             TooMany: There is none.

@@ -44,7 +44,6 @@ class CertWatcher:
 
     Args:
         directory: Where `tls.crt` and `tls.key` are.
-        tls: Which TLS to speak.
         called: The name by which clients call the server, if a certificate for another one is to be told of.
     """
 
@@ -59,11 +58,7 @@ class CertWatcher:
         """Why the files as they are cannot be used; None if they can."""
 
     def read_certificate(self, *, server: str = "") -> bool:
-        """Read the files again; returns whether there is a certificate to serve, new or old.
-
-        Args:
-            server: What is served with it, for the log.
-        """
+        """Read the files again; returns whether there is a certificate to serve, new or old."""
         try:
             read = self._certificate.read_bytes(), self._key.read_bytes()
         except OSError as error:

@@ -66,7 +66,6 @@ class DelegatingAuth:
 
     Args:
         client: Where tokens and accesses are reviewed; nothing else should use it.
-        clock: The time.
     """
 
     def __init__(self, client: KubeClient, *, clock: Clock) -> None:
@@ -127,9 +126,7 @@ class DelegatingAuth:
         tells who it is.
 
         Args:
-            request: The request.
             token: That of whoever sends it; empty if there is none.
-            path: What they have to be allowed.
             verb: To do what with it; by default, what the request does.
         """
         failed = "Authentication failed"

@@ -59,8 +59,6 @@ class Healthz:
         """Add a check of readiness: while it fails, nobody should send anything here.
 
         Args:
-            name: Its name.
-            check: The check.
             note: Returns what those who ask for details get to read, although nothing is in the way.
         """
         self._add(self._readiness, name, check)

@@ -111,10 +111,7 @@ class Server:
 
     Args:
         address: Where to listen, as `host:port`, or `:port` for all interfaces.
-        options: Its limits and names.
-        clock: The time.
         certs: The certificate, for HTTPS; None for HTTP.
-        verifications: How callers verify it, where that is known.
         now: Returns the time that counts for it; by default that of the clock.
     """
 

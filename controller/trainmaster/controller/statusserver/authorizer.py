@@ -96,10 +96,7 @@ class Authorizer:
     """Decides who may report.
 
     Args:
-        client: Reviews tokens and reads metadata.
-        trainjobs: The cache of TrainJobs.
         owners: Whom pods may belong to.
-        clock: The time.
     """
 
     def __init__(self, client: KubeClient, trainjobs: Store, owners: OwnerKinds, *, clock: Clock) -> None:
@@ -152,12 +149,7 @@ class _Review:
 
 
 class TokenReviewer:
-    """Has tokens reviewed by the API server.
-
-    Args:
-        client: Where tokens are reviewed.
-        clock: The time.
-    """
+    """Has tokens reviewed by the API server."""
 
     def __init__(self, client: KubeClient, *, clock: Clock) -> None:
         self._client = client
@@ -294,9 +286,7 @@ class PodOwners:
     """Follows controllers.
 
     Args:
-        client: Where metadata is read.
         owners: Whom pods may belong to.
-        clock: The time.
     """
 
     def __init__(self, client: KubeClient, owners: OwnerKinds, *, clock: Clock) -> None:

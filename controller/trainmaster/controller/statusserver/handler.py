@@ -98,10 +98,7 @@ class StatusHandler:
     """Handles reports.
 
     Args:
-        client: Performs the requests to the API server.
-        trainjobs: The cache of TrainJobs.
         owners: Whom pods may belong to.
-        clock: The time.
     """
 
     def __init__(self, client: KubeClient, trainjobs: Store, owners: OwnerKinds, *, clock: Clock) -> None:

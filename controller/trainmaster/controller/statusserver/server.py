@@ -81,12 +81,7 @@ HTTP_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(
 
 
 class StatusServer:
-    """The server of the feature gate TrainJobStatus, and what belongs to it.
-
-    Args:
-        configuration: The configuration file.
-        clock: The time.
-    """
+    """The server of the feature gate TrainJobStatus, and what belongs to it."""
 
     def __init__(self, configuration: Configuration, *, clock: Clock | None = None) -> None:
         self._settings = configuration.status_server
@@ -133,13 +128,8 @@ class StatusServer:
         """Serve until cancelled.
 
         Args:
-            access: The cluster.
-            trainjobs: The cache of TrainJobs.
             owners: Whom pods may belong to.
-            user_agent: The name of the manager.
-            missing_rights: Tells which rights the API server refuses.
             wait_for_sync: Waits until the caches are filled: until then nobody's TrainJob is known.
-            enqueue_all: Enqueues all TrainJobs.
 
         Raises:
             AddressInUse: The address cannot be bound.

@@ -46,7 +46,6 @@ class ExportQueue(SpanProcessor):
 
     Args:
         exporter: Sends them; called from one thread only.
-        endpoint: Where to, for the log.
         size: How many may wait.
     """
 

@@ -93,10 +93,7 @@ class ReconcileTracer:
     """Records the reconciles of one controller.
 
     Args:
-        tracer: Makes the spans.
         last: The last span of each object by its UID, of all controllers.
-        controller: Its name.
-        kind: What it reconciles.
         uid: Returns the UID of the object of a key, if there is one.
     """
 
@@ -168,13 +165,7 @@ def traced_plugin_calls(observer: Observer, tracer: trace.Tracer) -> Observer:
 
 
 class TracedTransport:
-    """A transport that records what it sends, where that is a part of something that is recorded.
-
-    Args:
-        transport: Sends.
-        tracer: Makes the spans.
-        server: The URL of the server.
-    """
+    """A transport that records what it sends, where that is a part of something that is recorded."""
 
     def __init__(self, transport: Transport, tracer: trace.Tracer, *, server: str) -> None:
         parts = urlsplit(server)

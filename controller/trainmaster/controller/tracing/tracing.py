@@ -59,8 +59,6 @@ class Tracing:
     """Records; an async context manager that sends what is left in the end.
 
     Args:
-        endpoint: The URL of the collector.
-        rate_per_million: How much is recorded.
         exporter: Sends spans; by default, by OTLP over HTTP.
 
     Raises:

@@ -55,10 +55,7 @@ def add_web_handlers(app: web.Application, jobs: Jobs, auth: DelegatingAuth | No
     """Add the pages to an application.
 
     Args:
-        app: That of the metrics server.
-        jobs: What is shown.
         auth: Who asks the API server whose token it is; None: nobody is asked.
-        clock: The time.
     """
     login, access = Login(auth, clock=clock), NamespaceAccess(auth)
     if auth is not None:

@@ -27,8 +27,6 @@ def tag(name: str, /, *children: Child, **attributes: str | int | bool | None) -
     """Make an element.
 
     Args:
-        name: Of the element.
-        children: What is in it.
         attributes: By name, where `_` stands for `-` and a last one is left out; those that are None or False are
             absent, and one that is True has no value.
     """

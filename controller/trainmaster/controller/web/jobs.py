@@ -73,11 +73,7 @@ class Jobs:
     """All jobs.
 
     Args:
-        informers: Where live ones come from, by kind.
-        workloads: What TrainJobs became.
         reader: The history; None if there is none.
-        user_key: The annotation that says who submitted a job.
-        clock: The time.
     """
 
     def __init__(

@@ -39,11 +39,7 @@ Page = Callable[[web.Request], Awaitable[web.Response]]
 
 
 class Sessions:
-    """All sessions of this process.
-
-    Args:
-        clock: The time.
-    """
+    """All sessions of this process."""
 
     def __init__(self, clock: Clock) -> None:
         self._tokens: TTLCache[bytes, bytes] = TTLCache(MOST, LIFETIME, timer=clock.monotonic)
@@ -78,7 +74,6 @@ class Login:
 
     Args:
         auth: Who asks the API server; None: everybody who gets here may see everything.
-        clock: The time.
     """
 
     def __init__(self, auth: DelegatingAuth | None, *, clock: Clock) -> None:

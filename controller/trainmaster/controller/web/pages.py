@@ -66,12 +66,9 @@ def list_page(
     """Write the list of jobs.
 
     Args:
-        listing: The jobs.
-        namespaces: Those to choose from.
         namespace: The one that is chosen; empty: all.
         state: Likewise of states.
         user: Whose session it is; None where nobody has to say who they are.
-        notice: What cannot be shown, and why.
     """
     counts = {each: sum(job.state == each for job in listing.jobs) for each in WORDS}
     summary = [

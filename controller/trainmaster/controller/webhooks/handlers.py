@@ -44,8 +44,9 @@ from trainmaster.controller.webhooks.review import (
     overloaded,
 )
 from trainmaster.controller.webhooks.workers import Workers
-from trainmaster.runtime.api import ApiTypeError, TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, snapshot_name
+from trainmaster.runtime.api.decoding import ApiTypeError, parse_trainjob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.jobs.interface import JobKind
@@ -89,14 +90,10 @@ class AdmissionHandlers:
     """The webhooks of Trainer, and those of the Training Operator.
 
     Args:
-        framework: The plugins, which have a say about TrainJobs.
         stores: The caches by kind: what is known of the cluster.
-        workloads: The kinds of workloads.
         reader: Who is asked for a runtime that the caches do not hold; a client that nobody else waits for.
         job_kinds: The kinds of jobs of `kubeflow.org/v1`; to judge them takes nothing but their objects.
         namespaces: Those that are served; empty: all of them.
-        workers: Where is judged.
-        clock: The time, for that of runtime patches.
     """
 
     def __init__(

@@ -72,15 +72,9 @@ class WebhookServer:
     """Serves webhooks.
 
     Args:
-        handlers: What decides, by path.
-        workers: Where reviews are judged; they end with the server.
-        settings: Where to listen, and where the certificate is.
-        tls: Which TLS to speak.
-        clock: The time.
         verifications: How API servers verify our certificate, where that is known.
         now: Returns the time that counts for it; by default that of the clock.
         called: The name by which API servers call us, if a certificate for another one is to be told of.
-        middlewares: What stands around each request.
     """
 
     def __init__(

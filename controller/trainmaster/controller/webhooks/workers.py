@@ -120,9 +120,6 @@ class Worker:
 
         Args:
             size: How many bytes it judges.
-            function: What to call.
-            args: Its arguments.
-            kwargs: Its arguments by name.
 
         Raises:
             Overloaded: It would wait for too long.

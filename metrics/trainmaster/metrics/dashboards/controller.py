@@ -11,14 +11,11 @@ from trainmaster.metrics.dashboards.model import (
     Panel,
     Query,
     Row,
-    largest,
     quantiles,
     rates,
-    smallest,
-    total,
     waiting_keys,
 )
-from trainmaster.metrics.promql import CPU, MEMORY, OPEN_FILES, SAMPLES, aggregate, collected
+from trainmaster.metrics.promql import CPU, MEMORY, OPEN_FILES, SAMPLES, aggregate
 
 _QUEUES: Final = Row(
     "Work queues",
@@ -52,7 +49,7 @@ _QUEUES: Final = Row(
             title="Longest running reconcile",
             description="How long the oldest reconcile has been running. Above a minute a plugin does not return, or "
             "the API server does not answer: /debug/tasks of the manager shows where it stands.",
-            queries=(Query(largest(queue.LONGEST_RUNNING, "controller"), "{{controller}}"),),
+            queries=(Query(QUERIES.largest(queue.LONGEST_RUNNING, "controller"), "{{controller}}"),),
             unit="s",
             steps=((120, "red"),),
         ),
@@ -69,8 +66,8 @@ _QUEUES: Final = Row(
             "or for the limit of requests. Their number is found, unless controller.groupKindConcurrency says it.",
             queries=(
                 Query(
-                    total(controller.ACTIVE_WORKERS, "controller")
-                    / (total(controller.MAX_CONCURRENT, "controller") > 0),
+                    QUERIES.total(controller.ACTIVE_WORKERS, "controller")
+                    / (QUERIES.total(controller.MAX_CONCURRENT, "controller") > 0),
                     "{{controller}}",
                 ),
             ),
@@ -149,7 +146,7 @@ _REQUESTS: Final = Row(
             title="Open connections",
             description="Of each pool. Those of watches are one for each kind and namespace that is read; those of "
             "requests are bounded by the workers.",
-            queries=(Query(total(rest_client.CONNECTIONS, "pool", "pod"), "{{pod}} {{pool}}"),),
+            queries=(Query(QUERIES.total(rest_client.CONNECTIONS, "pool", "pod"), "{{pod}} {{pool}}"),),
         ),
         Panel(
             title="Bytes a second",
@@ -171,12 +168,12 @@ _CACHES: Final = Row(
             title="Cached objects",
             description="By kind. They are what the manager's memory follows: where there are many of a kind that is "
             "not of training, limit the namespaces by watchNamespaces.",
-            queries=(Query(largest(cache.OBJECTS, "resource"), "{{resource}}"),),
+            queries=(Query(QUERIES.largest(cache.OBJECTS, "resource"), "{{resource}}"),),
         ),
         Panel(
             title="Size of caches",
             description="The objects of each kind as they were read. The memory of the manager is several times that.",
-            queries=(Query(largest(cache.BYTES, "resource"), "{{resource}}"),),
+            queries=(Query(QUERIES.largest(cache.BYTES, "resource"), "{{resource}}"),),
             unit="bytes",
             is_stacked=True,
         ),
@@ -208,7 +205,7 @@ _CACHES: Final = Row(
             width=6,
             description="Seconds since a cache heard of the server last. Servers send bookmarks about once a minute; "
             "what is older for long stands still: the manager acts on what was then. It is opened anew by itself.",
-            queries=(Query(largest(cache.AGE, "resource"), "{{resource}}"),),
+            queries=(Query(QUERIES.largest(cache.AGE, "resource"), "{{resource}}"),),
             unit="s",
             steps=((300, "red"),),
         ),
@@ -232,7 +229,7 @@ _PROCESS: Final = Row(
             title="Leader",
             description="1 for the pod that writes. Each step is a change of leader: after a deployment one is normal; "
             "often means that leases cannot be renewed in time, because the API server or the pod is too slow.",
-            queries=(Query(largest(controller.MASTER_STATUS, "pod"), "{{pod}}"),),
+            queries=(Query(QUERIES.largest(controller.MASTER_STATUS, "pod"), "{{pod}}"),),
         ),
         Panel(
             title="CPU",
@@ -245,7 +242,7 @@ _PROCESS: Final = Row(
             title="Memory",
             description="Resident memory. It follows the cached objects; if it grows while these do not, "
             "/debug/cache of the manager shows what is held.",
-            queries=(Query(largest(MEMORY, "pod"), "{{pod}}"),),
+            queries=(Query(QUERIES.largest(MEMORY, "pod"), "{{pod}}"),),
             unit="bytes",
         ),
         Panel(
@@ -261,7 +258,7 @@ _PROCESS: Final = Row(
             description="99th percentile by generation. The oldest generation grows with the cached objects.",
             queries=(
                 Query(
-                    QUERIES.quantile(0.99, collected("trainmaster_gc_pause_seconds"), "generation").observed(),
+                    QUERIES.quantile(0.99, process.GC_PAUSES, "generation").observed(),
                     "generation {{generation}}",
                 ),
             ),
@@ -273,22 +270,22 @@ _PROCESS: Final = Row(
             description="Both follow the kinds that are watched and the jobs in work. Steady growth is a leak: please "
             "report it with a support bundle.",
             queries=(
-                Query(largest(process.TASKS, "pod"), "{{pod}} tasks"),
-                Query(largest(OPEN_FILES, "pod"), "{{pod}} files"),
+                Query(QUERIES.largest(process.TASKS, "pod"), "{{pod}} tasks"),
+                Query(QUERIES.largest(OPEN_FILES, "pod"), "{{pod}} files"),
             ),
         ),
         Panel(
             title="Series of metrics",
             width=12,
             description="What Prometheus stores of each manager. It is bounded, however many jobs there are.",
-            queries=(Query(largest(SAMPLES, "pod"), "{{pod}}"),),
+            queries=(Query(QUERIES.largest(SAMPLES, "pod"), "{{pod}}"),),
         ),
         Panel(
             title="Configuration in effect",
             width=12,
             description="0: the file that is mounted now cannot be used, and values of an older one are in effect. The "
             "log of the pod says which line is wrong.",
-            queries=(Query(smallest(configuration.LAST_RELOAD_SUCCESSFUL, "pod"), "{{pod}}"),),
+            queries=(Query(QUERIES.smallest(configuration.LAST_RELOAD_SUCCESSFUL, "pod"), "{{pod}}"),),
         ),
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -81,21 +82,6 @@ class Panel:
         return self.may_be_empty or (IDLE if is_quantile else UNSEEN)
 
 
-def total(family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
-    """Return the sums of the series of a gauge, by some labels."""
-    return aggregate("sum", QUERIES.series(family, **where), *by)
-
-
-def largest(family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
-    """Return the largest of the series of a gauge, by some labels."""
-    return aggregate("max", QUERIES.series(family, **where), *by)
-
-
-def smallest(family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
-    """Return the smallest of the series of a gauge, by some labels."""
-    return aggregate("min", QUERIES.series(family, **where), *by)
-
-
 OF_STATES: Final[tuple[tuple[str, Color], ...]] = (
     ("Running", "blue"), ("Waiting", "yellow"), ("Suspended", "purple"), ("Restarting", "orange"),
     ("Complete", "green"), ("Failed", "red"),
@@ -114,21 +100,18 @@ def waiting_keys(**where: str | Matcher) -> Expression:
 
 def times(histogram: AnyFamily, *by: str, **where: str | Matcher) -> tuple[Query, ...]:
     """Return the median and the 99th percentile, over an hour, of what is seldom observed."""
-    name = " ".join(f"{{{{{label}}}}}" for label in by)
     hour = QUERIES.within("1h")
-    return (
-        Query(hour.quantile_of_few(0.5, histogram, *by, **where).observed(), f"{name} p50".strip()),
-        Query(hour.quantile_of_few(0.99, histogram, *by, **where).observed(), f"{name} p99".strip()),
-    )
+    return _percentiles(lambda quantile: hour.quantile_of_few(quantile, histogram, *by, **where), by)
 
 
 def quantiles(histogram: AnyFamily, *by: str, **where: str | Matcher) -> tuple[Query, ...]:
     """Return the median and the 99th percentile of what a histogram observed, by some labels."""
+    return _percentiles(lambda quantile: QUERIES.quantile(quantile, histogram, *by, **where), by)
+
+
+def _percentiles(quantile: Callable[[float], Expression], by: Sequence[str]) -> tuple[Query, ...]:
     name = " ".join(f"{{{{{label}}}}}" for label in by)
-    return (
-        Query(QUERIES.quantile(0.5, histogram, *by, **where).observed(), f"{name} p50".strip()),
-        Query(QUERIES.quantile(0.99, histogram, *by, **where).observed(), f"{name} p99".strip()),
-    )
+    return tuple(Query(quantile(each).observed(), f"{name} p{each * 100:.0f}".strip()) for each in (0.5, 0.99))
 
 
 def rates(counter: AnyFamily, *by: str, **where: str | Matcher) -> tuple[Query, ...]:

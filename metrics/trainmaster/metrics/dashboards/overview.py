@@ -12,9 +12,7 @@ from trainmaster.metrics.dashboards.model import (
     Panel,
     Query,
     Row,
-    largest,
     rates,
-    total,
     waiting_keys,
 )
 from trainmaster.metrics.promql import CPU, MEMORY, UP, Expression, aggregate, like
@@ -33,12 +31,12 @@ _HEALTH: Final = Row(
             title="Leaders", kind="stat", width=3, height=4, base="red", steps=((1, "green"), (2, "red")),
             description="There has to be one. None: nothing is started nor followed; see the pods of the manager. Two "
             "for more than a moment: they use different leases.",
-            queries=(Query(total(controller.MASTER_STATUS).or_zero(), "leaders"),),
+            queries=(Query(QUERIES.total(controller.MASTER_STATUS).or_zero(), "leaders"),),
         ),
         Panel(
             title="Managers", kind="stat", width=3, height=4, base="red", steps=((1, "green"),),
             description="Pods that Prometheus reaches. All of them answer webhooks, one leads.",
-            queries=(Query(total(UP).or_zero(), "up"),),
+            queries=(Query(QUERIES.total(UP).or_zero(), "up"),),
         ),
         Panel(
             title="Running", kind="stat", width=3, height=4, base="blue",
@@ -89,7 +87,7 @@ _JOBS: Final = Row(
             title="TrainJobs by state", is_stacked=True, colors=OF_STATES, may_be_empty="there is no TrainJob",
             description="If those that wait grow while those that run do not, there is no room, or something keeps "
             "them from starting.",
-            queries=(Query(total(trainjobs.TRAINJOBS, "state"), "{{state}}"),),
+            queries=(Query(QUERIES.total(trainjobs.TRAINJOBS, "state"), "{{state}}"),),
         ),
         Panel(
             title="From submission to running pods, last hour", unit="s",
@@ -124,7 +122,7 @@ _MANAGER: Final = Row(
         Panel(
             title="Leader",
             description="1 for the pod that writes. After a deployment one change is normal.",
-            queries=(Query(largest(controller.MASTER_STATUS, "pod"), "{{pod}}"),),
+            queries=(Query(QUERIES.largest(controller.MASTER_STATUS, "pod"), "{{pod}}"),),
         ),
         Panel(
             title="CPU", steps=((0.9, "yellow"),),
@@ -134,7 +132,7 @@ _MANAGER: Final = Row(
         Panel(
             title="Memory", unit="bytes",
             description="Resident memory. It follows the objects in the cluster that the manager reads.",
-            queries=(Query(largest(MEMORY, "pod"), "{{pod}}"),),
+            queries=(Query(QUERIES.largest(MEMORY, "pod"), "{{pod}}"),),
         ),
         Panel(
             title="Lag of the event loop, p99", unit="s", steps=((0.1, "yellow"), (1, "red")),

@@ -14,7 +14,6 @@ from trainmaster.metrics.dashboards.model import (
     Row,
     Variable,
     times,
-    total,
 )
 from trainmaster.metrics.promql import Expression, Queries, like, unlike
 
@@ -30,7 +29,7 @@ _AFTER_QUEUE: Final = _DAY.count(trainjobs.SECONDS, "queue", kind=unlike("Queued
 
 
 def _now(state: str) -> Expression:
-    return total(trainjobs.TRAINJOBS, state=state, **_CHOSEN).or_zero()
+    return QUERIES.total(trainjobs.TRAINJOBS, state=state, **_CHOSEN).or_zero()
 
 
 def _last_hour(title: str, description: str, expression: Expression, legend: str) -> Panel:
@@ -72,7 +71,7 @@ _NOW: Final = Row(
             title="Accelerators running", kind="stat", width=4, height=4, base="blue",
             description="Devices that pods of running TrainJobs hold.",
             queries=(
-                Query(total(trainjobs.ACCELERATORS, state="Running", **_CHOSEN).or_zero(), "devices"),
+                Query(QUERIES.total(trainjobs.ACCELERATORS, state="Running", **_CHOSEN).or_zero(), "devices"),
             ),
         ),
     ),
@@ -85,7 +84,7 @@ _STATES: Final = Row(
             title="TrainJobs by state", is_stacked=True, colors=OF_STATES, may_be_empty=_NO_TRAINJOB,
             description="All that are there. If those that wait grow while those that run do not, there is no room, or "
             "something keeps them from starting: look at the reasons beside.",
-            queries=(Query(total(trainjobs.TRAINJOBS, "state", **_CHOSEN), "{{state}}"),),
+            queries=(Query(QUERIES.total(trainjobs.TRAINJOBS, "state", **_CHOSEN), "{{state}}"),),
         ),
         Panel(
             title="States that have a reason", is_stacked=True, may_be_empty="no TrainJob has a reason to tell",
@@ -93,14 +92,15 @@ _STATES: Final = Row(
             "`trainmaster explain` goes on from there for a single one.",
             queries=(
                 Query(
-                    total(trainjobs.TRAINJOBS, "state", "reason", reason=like(".+"), **_CHOSEN), "{{state}}: {{reason}}"
+                    QUERIES.total(trainjobs.TRAINJOBS, "state", "reason", reason=like(".+"), **_CHOSEN),
+                    "{{state}}: {{reason}}",
                 ),
             ),
         ),
         Panel(
             title="By runtime", is_stacked=True, may_be_empty=_NO_TRAINJOB,
             description="Who uses the cluster. The first fifteen runtimes have a name, all others are `other`.",
-            queries=(Query(total(trainjobs.TRAINJOBS, "runtime", **_CHOSEN), "{{runtime}}"),),
+            queries=(Query(QUERIES.total(trainjobs.TRAINJOBS, "runtime", **_CHOSEN), "{{runtime}}"),),
         ),
     ),
 )  # fmt: skip
@@ -207,14 +207,14 @@ _RESOURCES: Final = Row(
             title="Nodes of TrainJobs", width=12, colors=OF_STATES, may_be_empty=_NO_TRAINJOB,
             description="Pods that TrainJobs which have not ended ask for, by what has become of them. What is asked "
             "for and does not run waits for room.",
-            queries=(Query(total(trainjobs.NODES, "state", **_CHOSEN), "{{state}}"),),
+            queries=(Query(QUERIES.total(trainjobs.NODES, "state", **_CHOSEN), "{{state}}"),),
         ),
         Panel(
             title="Accelerators of TrainJobs", width=12, may_be_empty="no TrainJob asks for an accelerator",
             description="Devices that these pods ask for, by resource and what has become of them. Compare with what "
             "the nodes have; pods that have ended count as running until all of their Job have.",
             queries=(
-                Query(total(trainjobs.ACCELERATORS, "resource", "state", **_CHOSEN), "{{resource}} {{state}}"),
+                Query(QUERIES.total(trainjobs.ACCELERATORS, "resource", "state", **_CHOSEN), "{{resource}} {{state}}"),
             ),
         ),
     ),

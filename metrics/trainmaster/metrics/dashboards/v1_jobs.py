@@ -15,7 +15,6 @@ from trainmaster.metrics.dashboards.model import (
     Variable,
     quantiles,
     rates,
-    total,
     waiting_keys,
 )
 from trainmaster.metrics.jobs import COUNTERS, JOBS
@@ -54,14 +53,16 @@ _JOBS: Final = Row(
             title="Jobs by state", is_stacked=True, colors=OF_STATES, may_be_empty=_NONE_YET,
             description="All that are there, by framework below. If those that wait grow while those that run do not, "
             "there is no room.",
-            queries=(Query(total(JOBS, "state", framework=like("$framework")), "{{state}}"),),
+            queries=(Query(QUERIES.total(JOBS, "state", framework=like("$framework")), "{{state}}"),),
         ),
         Panel(
             title="Running and waiting by framework", may_be_empty=_NONE_YET,
             description="Which kind of jobs holds the nodes, and which kind waits for them.",
             queries=(
                 Query(
-                    total(JOBS, "framework", "state", framework=like("$framework"), state=like("Running|Waiting")),
+                    QUERIES.total(
+                        JOBS, "framework", "state", framework=like("$framework"), state=like("Running|Waiting")
+                    ),
                     "{{framework}} {{state}}",
                 ),
             ),

@@ -11,11 +11,8 @@ from trainmaster.metrics.dashboards.model import (
     Panel,
     Query,
     Row,
-    largest,
     quantiles,
     rates,
-    smallest,
-    total,
 )
 from trainmaster.metrics.promql import aggregate, unlike
 
@@ -41,7 +38,7 @@ _ADMISSION: Final = Row(
             title="Reviews in flight",
             description="Reviews that are being answered. A number that only grows is one of clients that do not "
             "read, or of an event loop that stands.",
-            queries=(Query(total(webhook.IN_FLIGHT, "webhook"), "{{webhook}}"),),
+            queries=(Query(QUERIES.total(webhook.IN_FLIGHT, "webhook"), "{{webhook}}"),),
         ),
     ),
 )
@@ -111,7 +108,7 @@ _STATUS: Final = Row(
             title="Reports in flight",
             width=6,
             description="Reports that are being answered, by manager.",
-            queries=(Query(total(statusserver.IN_FLIGHT, "pod"), "{{pod}}"),),
+            queries=(Query(QUERIES.total(statusserver.IN_FLIGHT, "pod"), "{{pod}}"),),
         ),
         Panel(
             title="Reviews of tokens a second",
@@ -141,7 +138,7 @@ _STATE: Final = Row(
             width=6,
             height=4,
             description="Plugins that run, in the manager that has most of them.",
-            queries=(Query(aggregate("max", total(plugins.LOADED, "pod")).or_zero(), "loaded"),),
+            queries=(Query(aggregate("max", QUERIES.total(plugins.LOADED, "pod")).or_zero(), "loaded"),),
         ),
         Panel(
             title="Not loaded",
@@ -151,7 +148,7 @@ _STATE: Final = Row(
             description="Plugins that could not be loaded. The log of the manager says why, `trainmaster plugins` too; "
             "jobs that need one are blocked.",
             queries=(
-                Query(aggregate("count", smallest(plugins.LOADED, "plugin") < 1).or_zero(), "not loaded"),
+                Query(aggregate("count", QUERIES.smallest(plugins.LOADED, "plugin") < 1).or_zero(), "not loaded"),
             ),
             steps=((1, "red"),),
         ),
@@ -162,7 +159,7 @@ _STATE: Final = Row(
             height=4,
             description="Plugins that are not called for a while because they kept failing. See the errors below, then "
             "mend the plugin or name it in plugins.disabled.",
-            queries=(Query(aggregate("sum", largest(plugins.QUARANTINED, "plugin")).or_zero(), "quarantined"),),
+            queries=(Query(aggregate("sum", QUERIES.largest(plugins.QUARANTINED, "plugin")).or_zero(), "quarantined"),),
             steps=((1, "red"),),
         ),
         Panel(
@@ -172,7 +169,7 @@ _STATE: Final = Row(
             height=4,
             description="Calls that exceeded their time and do not return. Each holds a thread until the manager is "
             "restarted; /debug/threads shows where they stand.",
-            queries=(Query(total(plugins.STUCK).or_zero(), "stuck"),),
+            queries=(Query(QUERIES.total(plugins.STUCK).or_zero(), "stuck"),),
             steps=((1, "red"),),
         ),
     ),

@@ -34,8 +34,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from trainmaster.plugins.util.owned_objects import workload_runs
-from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import DATASET_INITIALIZER, MODEL_INITIALIZER, POD_GROUP_KIND
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldWarning
 from trainmaster.runtime.framework.interface import ApplyWhen, Desired, Rejected
 from trainmaster.runtime.info import Info, PodSet

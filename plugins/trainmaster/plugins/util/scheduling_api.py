@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import GROUP, POD_GROUP_KIND, SCHEDULING_API_VERSION, WORKLOAD_KIND
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.scheduling import Group
 

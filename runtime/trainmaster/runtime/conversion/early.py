@@ -90,8 +90,6 @@ def convert_overrides(source: Source, notes: Notes, *, early_names: bool) -> Ove
     """Read the overrides of a TrainJob.
 
     Args:
-        source: Its spec.
-        notes: Where to tell what is lost.
         early_names: Whether Jobs and containers still have the names of v2alpha1.
 
     Raises:
@@ -193,9 +191,6 @@ def convert_runtime(source: Source, notes: Notes, *, kind: str, early_names: boo
     """Rewrite a runtime.
 
     Args:
-        source: The runtime.
-        notes: Where to tell what changes.
-        kind: Which of the two kinds it is.
         early_names: Whether it is one of v2alpha1, so that Jobs and containers have other names.
 
     Raises:
@@ -341,8 +336,6 @@ def convert_trainjob(source: Source, notes: Notes, *, early_names: bool) -> Json
     """Rewrite a TrainJob.
 
     Args:
-        source: The TrainJob.
-        notes: Where to tell what changes.
         early_names: Whether it is one of v2alpha1, so that Jobs and containers have other names.
 
     Raises:

@@ -45,7 +45,6 @@ class JobConversion:
     """Converts one job.
 
     Args:
-        kind: Its kind, as Trainmaster runs it.
         obj: The job; it is not changed.
         gang_scheduler: What Training Operator V1 runs with as `--gang-scheduler-name`.
 

@@ -73,10 +73,8 @@ class Elastic:
     """An elastic policy.
 
     Args:
-        source: The policy.
         limits: The policy with its limits, which may have defaults.
         workers: How many workers there are.
-        notes: Where to tell what is lost.
     """
 
     def __init__(self, source: Source, limits: JsonObject, workers: int, notes: Notes) -> None:
@@ -115,8 +113,6 @@ class Elastic:
 
         Args:
             rewritten: Puts new names of pods in place of old ones.
-            host: Of the first worker.
-            port: Of the workers.
         """
         host = rewritten(self._host) if self._host else host
         yield env_value(PET_RDZV_ENDPOINT, f"{host}:{port if self._port is None else self._port}")

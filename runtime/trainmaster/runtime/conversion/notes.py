@@ -12,8 +12,6 @@ class ConversionError(Exception):
     """An object cannot be converted, because of some of its fields.
 
     Args:
-        path: One of them.
-        problem: What is wrong with it.
         others: The same of others.
     """
 

@@ -33,9 +33,7 @@ def convert_template(group: Group, *, job: str, hosts: HostNames, notes: Notes) 
     """Return the pod template of a group, without the variables that V1 sets.
 
     Args:
-        group: Whose pods they are.
         job: The name of the job, nothing if it is generated.
-        hosts: Old and new names of its pods.
         notes: Where to tell what is not simply found again.
     """
     for replicas, _ in group.members:

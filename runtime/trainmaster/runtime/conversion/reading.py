@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trainmaster.runtime.api import ApiTypeError
+from trainmaster.runtime.api.decoding import ApiTypeError
 from trainmaster.runtime.conversion.notes import ConversionError
 from trainmaster.runtime.conversion.replicas import check_size
 from trainmaster.runtime.jobs.defaulting import parse_job

@@ -119,13 +119,7 @@ def _template(source: Source) -> JsonObject:
 
 
 def new_names(job: Job, jobset: str, groups: Iterable[Group]) -> dict[str, str]:
-    """Return the new host name of each pod, by its old name.
-
-    Args:
-        job: The job.
-        jobset: The name of the JobSet.
-        groups: All of its pods.
-    """
+    """Return the new host name of each pod, by its old name."""
     names = {}
     for group in groups:
         new = 0
@@ -141,9 +135,7 @@ def job_spec(policy: str, backoff_limit: int | None, container: str) -> JsonObje
     """Return the fields of a Job by which its pods are restarted as those of V1.
 
     Args:
-        policy: The restart policy of the replica type.
         backoff_limit: That of the job, if it has one.
-        container: The one whose exit code counts.
     """
     if policy == NEVER:
         return {"backoffLimit": 0}

@@ -137,10 +137,8 @@ def set_gang(
     Args:
         runtime: The runtime's spec; it is changed.
         pod_specs: Those of its pods; they are changed.
-        policy: What the job says.
         scheduler: What Training Operator V1 runs with as `--gang-scheduler-name`; nothing: without gangs.
         pods: How many pods the job has.
-        notes: Where to tell what is lost.
     """
     if not scheduler:
         for path in policy.given:

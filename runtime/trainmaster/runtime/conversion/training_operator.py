@@ -21,7 +21,6 @@ def convert_job(kind: JobKind, obj: JsonObject, *, gang_scheduler: str = "") -> 
     """Convert a job of one of `KINDS`.
 
     Args:
-        kind: Its kind, as Trainmaster runs it.
         obj: The job, of the shape that its definition demands; it is not changed.
         gang_scheduler: What Training Operator V1 runs with as `--gang-scheduler-name`; nothing: without gangs.
 

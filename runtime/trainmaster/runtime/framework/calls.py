@@ -75,8 +75,6 @@ class Calls:
     """Calls plugins.
 
     Args:
-        observer: Is told of each call.
-        guard: Stands around each call of a plugin of others.
         own: The plugins that are Trainmaster's own, which are called without the guard.
     """
 

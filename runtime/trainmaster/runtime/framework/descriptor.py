@@ -109,7 +109,6 @@ def describe(plugin: Any, *, origin: str) -> Descriptor:
     """Read and check what a plugin, or the class of one, says of itself.
 
     Args:
-        plugin: The plugin, or its class.
         origin: What messages call it, for instance `plugin 'torch'`.
 
     Raises:
@@ -261,11 +260,7 @@ def order_plugins(plugins: Sequence[Plugin]) -> list[Plugin]:
 
 
 class Selection:
-    """What plugins say of whom they serve.
-
-    Args:
-        descriptors: What they say of themselves, by name.
-    """
+    """What plugins say of whom they serve."""
 
     def __init__(self, descriptors: Mapping[str, Descriptor]) -> None:
         self.deciding = frozenset(name for name, each in descriptors.items() if each.decides)

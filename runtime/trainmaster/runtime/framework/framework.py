@@ -19,8 +19,9 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trainmaster.runtime.api import MLPolicy, PodGroupPolicy, TrainJob
 from trainmaster.runtime.api.constants import SCHEDULING_GATE
+from trainmaster.runtime.api.trainingruntime import MLPolicy, PodGroupPolicy
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import results
 from trainmaster.runtime.framework.calls import CallGuard, Calls, Observer, PluginFailed
@@ -74,8 +75,6 @@ class Framework:
 
     Args:
         plugins: The plugins, in any order.
-        observer: Is told of each call.
-        guard: Stands around each call of a plugin of others.
         failure_policies: Failure policies by plugin, instead of what the plugins say of themselves.
         not_loaded: Plugins that should be among them, but could not be loaded.
     """

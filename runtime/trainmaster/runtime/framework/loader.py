@@ -48,7 +48,6 @@ def load_plugins(
         points: The entry points to load; default is everything installed.
         enabled: The plugins of others that are wanted, by name, which is that of the entry point; `*` stands for all.
         disabled: Plugins that are left out all the same. What is left out is not imported.
-        options: Options of plugins, by plugin name.
         features: The feature gates that are open; a plugin behind another one is left out.
         leave_out: Called for each plugin of others that does not load, or contradicts those before it, with its name
             and the reason. By default the reason is raised; contradictions are left to the framework of all then.

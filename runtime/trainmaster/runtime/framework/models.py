@@ -20,9 +20,8 @@ from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, Vali
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
-from trainmaster.runtime.api import MLPolicy, PodGroupPolicy
 from trainmaster.runtime.api.decoding import json_path, shown
-from trainmaster.runtime.api.trainingruntime import CustomPolicy
+from trainmaster.runtime.api.trainingruntime import CustomPolicy, MLPolicy, PodGroupPolicy
 from trainmaster.runtime.field_errors import ErrorType, FieldError, did_you_mean
 from trainmaster.runtime.framework.interface import Rejected
 
@@ -119,7 +118,6 @@ def parse_model(model: type[_Model], value: Any, path: str) -> _Model:
     """Read a value by a model.
 
     Args:
-        model: What is to come out.
         value: JSON; None is the same as an empty object.
         path: Where it stands, for instance `plugins.options.acme`.
 
@@ -231,7 +229,6 @@ def unserved_text(
 
     Args:
         policy: `mlPolicy` or `podGroupPolicy`.
-        name: The plugin that it names.
         serving: The plugins that are loaded, each with the policies whose `custom` it serves.
         not_loaded: Those that could not be loaded.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.framework import results
 from trainmaster.runtime.framework.calls import Calls, PluginFailed
 from trainmaster.runtime.framework.interface import Desired, Plugin
@@ -32,15 +32,8 @@ class ResolutionRun:
     """One run of the plugins that serve a TrainJob, phase by phase.
 
     Args:
-        calls: Calls the plugins.
-        info: What they change.
-        job: The TrainJob.
-        listers: The cluster.
-        given: What they get of the TrainJob.
-        serving: The names of those that serve the TrainJob.
         configs: Policies `custom` of the runtime, by the plugin of each.
         own: Whether all plugins are our own.
-        tracer: Is shown each step.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework.interface import ApplyWhen, Desired, StatusReport
 from trainmaster.runtime.jsontree import JsonObject
@@ -56,7 +56,6 @@ def objects_of(job: TrainJob, *, own: bool) -> Callable[[Any], list[Desired]]:
     The check raises TypeError or ValueError.
 
     Args:
-        job: The TrainJob.
         own: Whether all plugins are our own.
     """
     namespace, owner = job.metadata.namespace, owner_reference(job)

@@ -71,9 +71,7 @@ def check_method(name: str, method: Callable[..., Any], origin: str, *, of_class
     """Check that a method can be called as the interface calls it.
 
     Args:
-        name: The phase.
         method: The method, bound or, `of_class`, as a class has it.
-        origin: What messages call the plugin.
         of_class: Whether the first parameter is the plugin itself.
 
     Raises:

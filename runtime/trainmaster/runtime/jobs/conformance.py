@@ -371,9 +371,6 @@ def check_job_kind(
     Args:
         name: The name of its entry point, for instance `pytorchjob`.
         samples: Jobs that can be admitted, one at least, each with another part of what the kind can do.
-        definition: Its CustomResourceDefinition.
-        options: Its options of the configuration.
-        cluster_domain: The domain of the cluster.
 
     Raises:
         AssertionError: It does not keep to the interface; the message has all that was found.

@@ -20,7 +20,6 @@ def parse_job(kind: JobKind, raw: JsonObject) -> Job:
     """Read a job, defaulted.
 
     Args:
-        kind: Its kind.
         raw: The object, as it is stored or was sent; it is not changed.
 
     Raises:

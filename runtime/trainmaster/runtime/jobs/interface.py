@@ -271,10 +271,7 @@ class JobKind:
         """Tell a pod how it finds the others: environment, init containers, volumes.
 
         Args:
-            job: The job.
             pod: The pod, complete but for this; to be changed.
-            replica_type: Its type.
-            index: Its index within the type.
         """
 
     def build(self, job: Job, pods: Sequence[JsonObject], listers: Listers) -> Iterable[JsonObject]:  # noqa: ARG002
@@ -286,8 +283,6 @@ class JobKind:
         Objects of kinds whose watch has `creates_only` are created and never changed.
 
         Args:
-            job: The job.
-            pods: Its pods as they are, of all types.
             listers: The objects of `watches` as they are.
         """
         return ()
@@ -315,13 +310,7 @@ class JobKind:
         replicas: Mapping[str, ReplicaStatus],
         pods: Mapping[str, Sequence[JsonObject]],  # noqa: ARG002 - for kinds that look at single pods
     ) -> bool:
-        """Tell whether a job has succeeded; by default it has when all replicas of its leading type have.
-
-        Args:
-            job: The job.
-            replicas: The replicas of each type by state.
-            pods: The pods of each type.
-        """
+        """Tell whether a job has succeeded; by default it has when all replicas of its leading type have."""
         leader = self.leading_type(job)
         return leader is not None and 0 < job.replicas(leader) <= replicas[leader].succeeded
 
@@ -337,9 +326,7 @@ class JobKind:
         replaced by its restart policy fails it. What fails by its exit code does so before, whatever comes here.
 
         Args:
-            job: The job.
             replicas: The replicas of each type by state, as `replica_statuses` returned them.
-            pods: The pods of each type.
         """
         if self.has_succeeded(job, replicas, pods):
             yield ConditionUpdate(SUCCEEDED, self.succeeded_message(job))

@@ -36,7 +36,6 @@ def load_job_kinds(
     Args:
         points: The entry points to load; default is everything installed.
         enabled: Kinds that are wanted, in any case; empty: all of them. The others are not imported.
-        options: Options of kinds, by kind in lower case.
         cluster_domain: The domain of the cluster, for names that are to be complete.
         max_replicas: How many pods a job may have.
 

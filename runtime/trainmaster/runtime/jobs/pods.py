@@ -22,9 +22,6 @@ def build_pod(job: Job, replica_type: str, index: int, gang: GangScheduler | Non
     """Build one pod.
 
     Args:
-        job: The job.
-        replica_type: The type of the replica.
-        index: Its index within the type.
         gang: The gang scheduler, if there is one.
     """
     replica = job.replica_specs[replica_type]

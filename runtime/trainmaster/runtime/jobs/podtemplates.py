@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from trainmaster.runtime.api import ApiTypeError
+from trainmaster.runtime.api.decoding import ApiTypeError
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.pods import build_pod

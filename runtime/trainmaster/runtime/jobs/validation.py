@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from trainmaster.runtime.api import ApiTypeError
 from trainmaster.runtime.api.constants import RESILIENCE_POLICY_ANNOTATION
+from trainmaster.runtime.api.decoding import ApiTypeError
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, ValidationResult
 from trainmaster.runtime.jobs.constants import (
     ALWAYS,
@@ -56,8 +56,6 @@ def validate_job(kind: JobKind, obj: JsonObject, old: JsonObject | None) -> Vali
     """Validate a job that has passed the rules of its schema.
 
     Args:
-        kind: Its kind.
-        obj: The job as it would be stored.
         old: The one that is stored, when it is an update.
     """
     if old is not None and (_is_being_deleted(obj) or _judged(obj) == _judged(old)):
@@ -84,7 +82,6 @@ def check_job(job: Job, old: Job | None = None) -> Iterator[FieldError | FieldWa
     For jobs, too, that nobody admitted: what is an error here cannot be worked on.
 
     Args:
-        job: The job.
         old: The one that is stored, when it is an update.
     """
     excess = excess_of(job)

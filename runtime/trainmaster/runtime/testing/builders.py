@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Any, Final
 
-from trainmaster.runtime.api import TrainJob, parse_runtime, parse_trainjob
 from trainmaster.runtime.api.constants import (
     ANCESTOR_LABEL,
     API_VERSION,
@@ -18,6 +17,8 @@ from trainmaster.runtime.api.constants import (
     TRAINER_ANCESTOR,
     TRAINJOB_KIND,
 )
+from trainmaster.runtime.api.decoding import parse_runtime, parse_trainjob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.listers import NO_LISTERS, Listers, NoSuchIndex, Watch, index_functions, objects_by_index

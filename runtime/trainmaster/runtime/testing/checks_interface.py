@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from trainmaster.runtime.api import parse_runtime, parse_trainjob
+from trainmaster.runtime.api.decoding import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import PluginFailed, PluginInvalid
 from trainmaster.runtime.framework.descriptor import describe
 from trainmaster.runtime.framework.loader import discover

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from trainmaster.runtime.api import parse_trainjob
+from trainmaster.runtime.api.decoding import parse_trainjob
 from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject

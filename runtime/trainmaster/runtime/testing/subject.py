@@ -20,8 +20,8 @@ from importlib.metadata import EntryPoint
 from types import FrameType, SimpleNamespace
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from trainmaster.runtime.api import ApiTypeError, parse_runtime, parse_trainjob
 from trainmaster.runtime.api.constants import TRAINJOB_KIND
+from trainmaster.runtime.api.decoding import ApiTypeError, parse_runtime, parse_trainjob
 from trainmaster.runtime.canonical import TemplateInvalid
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.descriptor import describe, is_own

@@ -27,9 +27,7 @@ def default_trainjob(obj: JsonObject, old: JsonObject | None, *, now: datetime) 
     """Return a TrainJob with its defaults; the very same object if it has them all.
 
     Args:
-        obj: The TrainJob as it was sent.
         old: The one that is stored, when it is an update.
-        now: The present time.
     """
     spec = obj.get("spec")
     if not isinstance(spec, dict):

@@ -28,8 +28,6 @@ def check_job_template(template: JsonObject, path: str, mountable: set[str]) -> 
     """Check a JobTemplateSpec.
 
     Args:
-        template: The template.
-        path: Where it is.
         mountable: Names of volumes that are not looked for in the pod.
     """
     yield from check_metadata(template, path, Consequence.JOB_REFUSED)

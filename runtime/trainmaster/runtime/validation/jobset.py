@@ -42,7 +42,6 @@ def validate_jobset(obj: JsonObject, runtime_template: JsonObject) -> Iterator[F
     """Validate a JobSet that a TrainJob becomes; other kinds pass.
 
     Args:
-        obj: The JobSet.
         runtime_template: The JobSetSpec that it was made from. Mounts of volumes that it lacks are its author's to
             answer for: an admission plugin of the cluster may add the volumes.
     """

@@ -9,14 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainmaster.runtime.api import (
-    ApiTypeError,
-    ClusterTrainingRuntime,
-    ObjectUnreadable,
-    RuntimeRef,
-    TrainingRuntime,
-    TrainJob,
-)
 from trainmaster.runtime.api.constants import (
     API_VERSION,
     CLUSTER_TRAINING_RUNTIME_KIND,
@@ -24,6 +16,9 @@ from trainmaster.runtime.api.constants import (
     TRAINING_RUNTIME_KIND,
     snapshot_name,
 )
+from trainmaster.runtime.api.decoding import ApiTypeError, ObjectUnreadable
+from trainmaster.runtime.api.trainingruntime import ClusterTrainingRuntime, TrainingRuntime
+from trainmaster.runtime.api.trainjob import RuntimeRef, TrainJob
 from trainmaster.runtime.canonical import TemplateInvalid
 from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.jsontree import JsonObject
@@ -87,9 +82,6 @@ def runtime_of(job: TrainJob, live: JsonObject | None, listers: Listers, *, stor
     """Return the runtime that decides about a TrainJob.
 
     Args:
-        job: The TrainJob.
-        live: The runtime that it names, as it is now.
-        listers: Where its snapshot is.
         stored: Whether the TrainJob exists; a new one has no snapshot, whatever is left of an earlier one.
 
     Raises:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, MLPolicy, TrainingRuntime, parse_runtime
 from trainmaster.runtime.api.constants import (
     ANCESTORS,
     MAIN_CONTAINER_OF_ANCESTOR,
@@ -17,6 +16,8 @@ from trainmaster.runtime.api.constants import (
     SUPPORT_DEPRECATED,
     SUPPORT_LABEL,
 )
+from trainmaster.runtime.api.decoding import ApiTypeError, parse_runtime
+from trainmaster.runtime.api.trainingruntime import ClusterTrainingRuntime, MLPolicy, TrainingRuntime
 from trainmaster.runtime.canonical import TemplateInvalid, canonicalize_template, without_blanks
 from trainmaster.runtime.field_errors import FieldError, FieldWarning, ValidationResult
 from trainmaster.runtime.framework import Framework
@@ -36,7 +37,6 @@ def validate_runtime(obj: JsonObject, old: JsonObject | None, *, framework: Fram
     """Validate a runtime that has passed the rules of its schema.
 
     Args:
-        obj: The runtime as it would be stored.
         old: The one that is stored, when it is an update.
         framework: The plugins, of which some may serve its policies.
     """

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import (
     DEPRECATION_POLICY_URL,
     GROUP,
@@ -28,6 +27,8 @@ from trainmaster.runtime.api.constants import (
     SUPPORT_DEPRECATED,
     SUPPORT_LABEL,
 )
+from trainmaster.runtime.api.decoding import ApiTypeError, ObjectUnreadable, parse_trainjob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.canonical import TemplateInvalid, without_blanks
 from trainmaster.runtime.elastic import elastic_limits, elastic_problems
 from trainmaster.runtime.field_errors import ErrorType, FieldError, FieldWarning, ValidationResult
@@ -62,10 +63,7 @@ def validate_trainjob(
     """Validate a TrainJob that has passed the rules of its schema.
 
     Args:
-        obj: The TrainJob as it would be stored.
         old: The one that is stored, when it is an update.
-        framework: The plugins.
-        listers: The cluster, as far as it is known.
     """
     if old is not None and (_is_being_deleted(obj) or not _is_changed(obj, old)):
         return ValidationResult(warnings=_warnings(obj, listers))

@@ -10,7 +10,7 @@ from support.world import World, jobset_of, world_with
 
 from trainmaster.controller.kube.rest.errors import TransportError
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.runtime.api import parse_trainjob
+from trainmaster.runtime.api.decoding import parse_trainjob
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime, snapshot_digest

@@ -23,7 +23,8 @@ from trainmaster.controller.reconciling.trainjobs import decider
 from trainmaster.controller.reconciling.trainjobs.decider import LARGE
 from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkloads
 from trainmaster.controller.reconciling.write_backoff import managers_of
-from trainmaster.runtime.api import TrainJob, parse_trainjob
+from trainmaster.runtime.api.decoding import parse_trainjob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime

@@ -17,7 +17,7 @@ from trainmaster.controller.reconciling.status_writer import status_patch
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.plan import Plan, seconds_to_deadline
 from trainmaster.controller.reconciling.trainjobs.status import next_status
-from trainmaster.runtime.api import parse_trainjob
+from trainmaster.runtime.api.decoding import parse_trainjob
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime

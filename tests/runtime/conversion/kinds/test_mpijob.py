@@ -20,7 +20,8 @@ from support.conversions import (
 )
 from support.resolutions import FRAMEWORK
 
-from trainmaster.runtime.api import TrainingRuntime, TrainJob
+from trainmaster.runtime.api.trainingruntime import TrainingRuntime
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.conversion.notes import Conversion, ConversionError
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resolver import resolve

@@ -39,7 +39,6 @@ from trainmaster.controller.reconciling.trainjobs.observe import observe
 from trainmaster.controller.reconciling.trainjobs.plan import plan
 from trainmaster.controller.reconciling.writes import Decision
 from trainmaster.controller.resources import watched_resource
-from trainmaster.runtime.api import ApiTypeError, parse_trainjob
 from trainmaster.runtime.api.constants import (
     API_VERSION,
     CLUSTER_TRAINING_RUNTIME_KIND,
@@ -48,6 +47,7 @@ from trainmaster.runtime.api.constants import (
     POD_GROUP_KIND,
     TRAINING_RUNTIME_KIND,
 )
+from trainmaster.runtime.api.decoding import ApiTypeError, parse_trainjob
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL, MANAGED_BY_TRAINING_OPERATOR
 from trainmaster.runtime.jobs.defaulting import parse_job

@@ -20,7 +20,7 @@ from trainmaster.controller.reconciling.drift import strip_managed_fields
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS, watched_resource
-from trainmaster.runtime.api import TrainJob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.listers import Watch, index_functions, objects_by_index
 from trainmaster.runtime.ownership import is_controlled_by

@@ -24,8 +24,8 @@ from trainmaster.controller.reconciling.trainjobs.observe import Observed, obser
 from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan, seconds_to_deadline
 from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
 from trainmaster.controller.reconciling.writes import GroupVersionKind
-from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, parse_runtime, parse_trainjob
 from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
+from trainmaster.runtime.api.decoding import ApiTypeError, ObjectUnreadable, parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable

@@ -18,7 +18,6 @@ from importlib.metadata import entry_points
 from typing import Final, Literal, Protocol
 
 from trainmaster.controller.cli.files.manifests import Manifest, ManifestError, built_in_file, built_in_names
-from trainmaster.runtime.api import ApiTypeError, TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import (
     API_VERSION,
     CLUSTER_TRAINING_RUNTIME_KIND,
@@ -27,6 +26,8 @@ from trainmaster.runtime.api.constants import (
     TRAINING_RUNTIME_KIND,
     TRAINJOB_KIND,
 )
+from trainmaster.runtime.api.decoding import ApiTypeError, parse_trainjob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.conversion.early import OLD_FIELDS
 from trainmaster.runtime.conversion.early_trainer import EARLY_API_VERSION
 from trainmaster.runtime.field_errors import did_you_mean

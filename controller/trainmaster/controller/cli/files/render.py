@@ -23,8 +23,7 @@ from trainmaster.controller.cli.files.manifests import scan_manifests
 from trainmaster.controller.cli.files.offline import OfflineValidation, ValidatedManifest
 from trainmaster.controller.cli.options import CommandError, add_file_options, reporting_errors
 from trainmaster.controller.cli.printers import FAILURE, listed, print_json, print_objects, redacted, to_yaml
-from trainmaster.runtime.api import parse_trainjob
-from trainmaster.runtime.api.decoding import json_path
+from trainmaster.runtime.api.decoding import json_path, parse_trainjob
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jobs.constants import MANAGED_BY_TRAINING_OPERATOR
 from trainmaster.runtime.jobs.defaulting import parse_job

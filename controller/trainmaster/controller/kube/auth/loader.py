@@ -41,7 +41,6 @@ async def load_config(
     Args:
         kubeconfig: The kubeconfig file, or several separated as in `$KUBECONFIG`; None to look for one.
         environment: Where `$KUBECONFIG` and the address of a pod's cluster are looked up.
-        service_account: Where the service account of a pod is mounted.
 
     Raises:
         ConfigurationError: There is none, or it cannot be used.

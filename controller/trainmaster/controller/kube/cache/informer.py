@@ -257,11 +257,11 @@ class Informer:
             for registration in registrations:
                 self._notify(registration, delta)
             if budget.spent(delta.size, self._clock.monotonic() - started):
-                self._metrics.undelivered(self._undelivered.total())
+                self._metrics.undelivered.set(self._undelivered.total())
                 # Nothing can overtake the rest: the reflector, which alone brings changes of it, waits for us.
                 await self._clock.sleep(0)
         self._undelivered[namespace] = 0
-        self._metrics.undelivered(self._undelivered.total())
+        self._metrics.undelivered.set(self._undelivered.total())
 
     def handle_event(self, event: WatchEvent, version: str, *, namespace: str | None) -> None:
         """Take one event."""
@@ -317,7 +317,7 @@ class Informer:
         version = metadata.get("uid") or "", metadata.get("resourceVersion") or ""
         if self._unreadable.get(key) != version:
             self._unreadable[key] = version
-            self._metrics.unreadable(len(self._unreadable))
+            self._metrics.unreadable.set(len(self._unreadable))
             reason = why_unreadable(obj)
             self._log.warning("an object cannot be read, only its metadata", key=key, version=version[1], reason=reason)
 
@@ -327,7 +327,7 @@ class Informer:
             for key in keys:
                 if self._unreadable.get(key) != (self.store.uid(key), self.store.version(key)):
                     self._unreadable.pop(key, None)
-            self._metrics.unreadable(len(self._unreadable))
+            self._metrics.unreadable.set(len(self._unreadable))
 
     async def _resync_for_ever(self) -> None:
         await self._resync_wanted.wait()
@@ -363,16 +363,14 @@ class Informer:
 
 
 def _measure(metrics: InformerMetrics, store: Store, reflectors: Iterable[Reflector]) -> None:
-    """Let metrics look at a store and at who fills it, without keeping them alive."""
+    """Let metrics look at a store and at who fills it at each scrape, without keeping them alive."""
     seen, filling = weakref.ref(store), weakref.WeakSet(reflectors)
 
     def look(attribute: Callable[[Store], float]) -> Callable[[], float]:
         return lambda: attribute(alive) if (alive := seen()) is not None else 0
 
-    metrics.measure(
-        objects=look(len),
-        size=look(lambda each: each.total_size),
-        resource_version=look(lambda each: each.resource_version),
-        synced=lambda: not any(each.is_waited_for for each in filling),
-        age=lambda: max((each.age for each in filling), default=0.0),
-    )
+    metrics.objects.set_function(look(len))
+    metrics.bytes.set_function(look(lambda each: each.total_size))
+    metrics.resource_version.set_function(look(lambda each: each.resource_version))
+    metrics.synced.set_function(lambda: not any(each.is_waited_for for each in filling))
+    metrics.age.set_function(lambda: max((each.age for each in filling), default=0.0))

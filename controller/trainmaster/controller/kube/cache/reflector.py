@@ -221,7 +221,7 @@ class Reflector:
             else:
                 self._log.debug("streaming list failed", error=str(error))
         else:
-            self._metrics.restarted("ended")
+            self._metrics.restarts["ended"].inc()
         return complete
 
     def _warn_of_silence(self, seconds: float, count: int) -> None:
@@ -261,7 +261,7 @@ class Reflector:
         await self._store.replace(entries, version, namespace=self._namespace, initial=not self.has_synced)
         self._version = version
         self._version_unusable = False
-        self._metrics.snapshot(method)
+        self._metrics.snapshots[method].inc()
         if not self.has_synced:
             self.has_synced = self.is_ready = True
             self._store.state_changed()
@@ -289,11 +289,11 @@ class Reflector:
             if not (self._accepted and isinstance(error, TransportError)):
                 return
         else:
-            self._metrics.restarted("ended")
+            self._metrics.restarts["ended"].inc()
         is_short = self._clock.monotonic() - started < _SHORT_WATCH
         # Progress is the measure, not events: a bookmark that repeats must not keep this loop spinning either.
         if self._version == version and is_short:
-            self._metrics.restarted("short")
+            self._metrics.restarts["short"].inc()
             raise StreamBroken(f"the watch of {self._resource.name} ended at once without an event")
         self._recovered()
         self._short_watches = self._short_watches + 1 if is_short else 0
@@ -302,7 +302,7 @@ class Reflector:
 
     async def _watch_failed(self, error: KubeError) -> None:
         """Take the failure of a watch: return if it may go on at the last version, raise if it needs a snapshot."""
-        self._metrics.restarted(restart_cause(error, opened=self._accepted))
+        self._metrics.restarts[restart_cause(error, opened=self._accepted)].inc()
         if isinstance(error, TooManyRequests) or (isinstance(error, TransportError) and not self._accepted):
             await self._pause(error)
         elif isinstance(error, TransportError):
@@ -315,7 +315,7 @@ class Reflector:
         budget, monotonic = YieldBudget(), self._clock.monotonic
         async for event in events:
             started = monotonic()
-            self._metrics.event()
+            self._metrics.events.inc()
             version = version_of_event(event, self._resource)
             if version != self._version:
                 self._backoff.reset()
@@ -334,7 +334,7 @@ class Reflector:
     def _watch(self, version: str, *, send_initial_events: bool = False) -> AbstractAsyncContextManager[WatchStream]:
         shortest, longest = _TIMEOUT_RANGE
         self._verb, self._accepted = "watch", False
-        self._metrics.watching()
+        self._metrics.watches.inc()
         return self._client.watch(
             self._resource,
             namespace=self._collection.namespace,
@@ -357,7 +357,7 @@ class Reflector:
             delay = self._backoff.next_delay()
             if isinstance(error, ApiError) and error.retry_after is not None:
                 delay = max(delay, min(error.retry_after, _RETRY_AFTER_AT_MOST))
-            self._metrics.failed()
+            self._metrics.failures.inc()
         before, logs = self.failure, self._set_failure(failure)
         if before is not None and before.identity == failure.identity:
             write = self._log.debug

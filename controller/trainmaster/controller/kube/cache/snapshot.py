@@ -186,7 +186,6 @@ async def collect_initial_events(
 
     Args:
         events: The events of the watch; what comes after that bookmark stays in it.
-        to_entry: Makes of an object what is kept of it.
         warn: Called with the seconds in which nothing has come, and how many events came before.
 
     Raises:

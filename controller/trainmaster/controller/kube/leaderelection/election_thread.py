@@ -39,7 +39,6 @@ class Election:
     """Decides when this process leads, on the loop of the work: every run of a simulation sees the same order.
 
     Args:
-        client: A client for nothing else.
         on_overrun: Called when the work of a lost lease does not end.
     """
 
@@ -57,12 +56,7 @@ class Election:
 
 
 class ElectionInThread(Election):
-    """An election in a thread of its own; the work runs on the loop that calls `run`.
-
-    Args:
-        client: A client for nothing else.
-        end: Ends the process, with a message.
-    """
+    """An election in a thread of its own; the work runs on the loop that calls `run`."""
 
     def __init__(self, client: ElectionClient, make_elector: MakeElector, *, end: Callable[[str], object]) -> None:
         super().__init__(client, make_elector, self._overrun)

@@ -70,7 +70,6 @@ class LeaderElector:
 
     Args:
         client: The way to the lease; it should not retry by itself.
-        identity: Our name, unique among all candidates.
         lease_duration: Seconds that the lease lasts without a renewal.
         renew_deadline: Seconds without a renewal after which the leader gives up.
         retry_period: Seconds between two renewals, and at least that between two tries of a candidate.

@@ -72,7 +72,6 @@ class Transport(Protocol):
         """Send one request, once, and return when the headers of its answer have arrived.
 
         Args:
-            path: The path, escaped.
             guard: Called with the connection in hand, immediately before bytes are written. What it raises is raised,
                 and the server has not got the whole request then.
 

@@ -178,7 +178,7 @@ class WorkQueue:
         if priority is None:
             priority = self._current_priority(key)
         if delay > 0 and self._metrics is not None and not self._closed:
-            self._metrics.delayed()
+            self._metrics.retries.inc()
         self._add(key, priority=priority, due=self._clock.monotonic() + delay if delay > 0 else None)
 
     def add_rate_limited(self, key: str, *, at_latest: float | None = None, priority: int | None = None) -> None:
@@ -248,7 +248,7 @@ class WorkQueue:
         if running is None:
             raise ValueError(f"done({key!r}) without a matching get: the key is not being worked on")
         if self._metrics is not None:
-            self._metrics.finished(self._clock.monotonic() - running.since)
+            self._metrics.work_duration.observe(self._clock.monotonic() - running.since)
         entry = self._entries.get(key)
         if entry is not None and entry.due is None:
             # The place it got when it was added: those who came later stay behind it.

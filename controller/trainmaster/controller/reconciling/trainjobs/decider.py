@@ -60,8 +60,9 @@ from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.controller.resilience.ledger import RESIZED
 from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.metrics.trainjobs import count_node_failure, exemplar_of
-from trainmaster.runtime.api import TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
+from trainmaster.runtime.api.decoding import parse_trainjob
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, copy_tree

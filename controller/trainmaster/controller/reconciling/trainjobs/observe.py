@@ -33,8 +33,9 @@ from trainmaster.controller.reconciling.listers import StoreListers, readable
 from trainmaster.controller.reconciling.trainjobs.event_handlers import owner_keys
 from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import RUNTIMES
-from trainmaster.runtime.api import ObjectUnreadable, TrainJob
 from trainmaster.runtime.api.constants import FINAL_CONDITIONS, JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
+from trainmaster.runtime.api.decoding import ObjectUnreadable
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject, why_unreadable
 from trainmaster.runtime.names import dns_label, dns_subdomain
 from trainmaster.runtime.ownership import is_controlled_by

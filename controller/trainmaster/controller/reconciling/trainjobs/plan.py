@@ -35,7 +35,6 @@ from trainmaster.controller.reconciling.trainjobs.observe import Observed, ident
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import blocking
 from trainmaster.controller.reconciling.writes import Apply, Decision, GroupVersionKind, name_taken
 from trainmaster.controller.resilience.ledger import Verdict
-from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import (
     DEADLINE_EXCEEDED_REASON,
     FAILED,
@@ -45,6 +44,9 @@ from trainmaster.runtime.api.constants import (
     SUSPENDED,
     TRAINING_RUNTIME_KIND,
 )
+from trainmaster.runtime.api.decoding import ApiTypeError
+from trainmaster.runtime.api.trainingruntime import ClusterTrainingRuntime, TrainingRuntime
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.canonical import TemplateInvalid
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.interface import ApplyWhen, Desired, StatusReport

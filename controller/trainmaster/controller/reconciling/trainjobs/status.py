@@ -29,7 +29,6 @@ from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.plan import Plan
 from trainmaster.controller.resilience.goodput import account, facts_of, seconds_of, wanted_pods
 from trainmaster.controller.resilience.ledger import Verdict
-from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
     COMPLETE,
     DEADLINE_EXCEEDED_MESSAGE,
@@ -42,6 +41,7 @@ from trainmaster.runtime.api.constants import (
     SUSPENDED_MESSAGE,
     SUSPENDED_REASON,
 )
+from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
