@@ -113,7 +113,7 @@ class KnownServer:
 
     def __init__(self, *objects: JsonObject) -> None:
         self._listers = FakeListers(*objects)
-        self.failure: KubeError | None = None
+        self.failure: Exception | None = None
         self.asked: list[tuple[str, str | None, str]] = []
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> JsonObject:
