@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Any
 
-from trainmaster.controller.kube.rest.errors import KubeError, NotFound
+from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning

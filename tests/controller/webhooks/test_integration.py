@@ -165,14 +165,12 @@ SIZES: list[tuple[str, int, int, str]] = [
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("scales", [False, True], ids=["patch", "scale"])
-@pytest.mark.parametrize(("name", "nodes", "code", "told"), SIZES)
-async def test_which_sizes_are_admitted(
-    elastic: Requests, name: str, nodes: int, code: int, told: str, scales: bool
-) -> None:
-    path, body = f"{TRAINJOBS}/{name}", {"spec": {"trainer": {"numNodes": nodes}}}
-    if scales:
-        path, body = f"{path}/scale", {"spec": {"replicas": nodes}}
-    answer = await elastic.send("PATCH", path, body, kind=MERGE, dry=True)
+@pytest.mark.parametrize("case", SIZES, ids=lambda case: f"{case[0]}-{case[1]}")
+async def test_which_sizes_are_admitted(elastic: Requests, case: tuple[str, int, int, str], scales: bool) -> None:
+    name, nodes, code, told = case
+    path = f"{TRAINJOBS}/{name}/scale" if scales else f"{TRAINJOBS}/{name}"
+    spec = {"replicas": nodes} if scales else {"trainer": {"numNodes": nodes}}
+    answer = await elastic.send("PATCH", path, {"spec": spec}, kind=MERGE, dry=True)
     assert (answer.code, answer.warnings) == (code, []), answer.message
     assert told in answer.message
 
