@@ -197,11 +197,10 @@ class AdmissionHandlers:
         except KubeError as error:
             return errored(500, f"the TrainJob cannot be read: {error}")
         spec = mapping(job.get("spec"))
-        # A Scale changes a number that the runtime may give; it adds no trainer to a job that has none.
+        # A job without a trainer counts as one without a number: to add a trainer would be admitted, and change nothing.
         trainer = mapping(spec.get("trainer"))
-        before, after = (
-            {**job, "spec": {**spec, "trainer": each}} for each in (trainer, {**trainer, "numNodes": replicas})
-        )
+        before = {**job, "spec": {**spec, "trainer": trainer}}
+        after = {**job, "spec": {**spec, "trainer": {**trainer, "numNodes": replicas}}}
         return before, after
 
     async def _validate_runtime(self, obj: JsonObject, old: JsonObject | None, size: int) -> AdmissionResponse:
