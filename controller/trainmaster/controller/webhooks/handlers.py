@@ -197,7 +197,7 @@ class AdmissionHandlers:
         except KubeError as error:
             return errored(500, f"the TrainJob cannot be read: {error}")
         spec = mapping(job.get("spec"))
-        # A job without a trainer counts as one without a number: to add a trainer would be admitted, and change nothing.
+        # A job without a trainer counts as one without a number: adding a trainer is admitted, and changes nothing.
         trainer = mapping(spec.get("trainer"))
         before = {**job, "spec": {**spec, "trainer": trainer}}
         after = {**job, "spec": {**spec, "trainer": {**trainer, "numNodes": replicas}}}
