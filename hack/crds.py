@@ -241,15 +241,10 @@ def _of_job(kind: type[JobKind], replica_types: str, model: type[BaseModel] | No
         "properties": {"spec": spec, "status": of_model(JobStatus)},
     }
     columns = (meta.AGE, _STATE) if kind is MPIJob else (_STATE, meta.AGE)
-    made = _custom_resource(kind.kind, meta.Definition(kind.group, kind.version, columns=columns), root)
-    if kind.scale_type:
-        status = f".status.replicaStatuses.{kind.scale_type}"
-        made["spec"]["versions"][0]["subresources"]["scale"] = {
-            "specReplicasPath": f".spec.{replicas}.{kind.scale_type}.replicas",
-            "statusReplicasPath": f"{status}.active",
-            "labelSelectorPath": f"{status}.selector",
-        }
-    return made
+    status = f".status.replicaStatuses.{kind.scale_type}"
+    scale = (f".spec.{replicas}.{kind.scale_type}.replicas", f"{status}.active", f"{status}.selector")
+    frame = meta.Definition(kind.group, kind.version, columns=columns, scale=scale if kind.scale_type else None)
+    return _custom_resource(kind.kind, frame, root)
 
 
 def of_jobs() -> list[Schema]:
@@ -286,6 +281,9 @@ def _custom_resource(kind: str, frame: meta.Definition, root: Schema) -> Schema:
         ]
     if "status" in properties:
         served["subresources"] = {"status": {}}
+    if frame.scale:
+        paths = zip(("specReplicasPath", "statusReplicasPath", "labelSelectorPath"), frame.scale, strict=True)
+        served["subresources"]["scale"] = dict(paths)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

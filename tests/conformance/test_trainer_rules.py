@@ -297,6 +297,7 @@ UPDATES = [
         FIXED,
         base={"spec.initializer.model.storageUri": "hf://a"},
     ),
+    _change("spec.trainer.numNodes", 2, accepted=3, refused=0, message="must be greater than or equal to 1"),
     _change("spec.activeDeadlineSeconds", 5, accepted=..., refused=6),
     _change("spec.ttlSecondsAfterFinished", 5, accepted=6, refused=-1, message="greater than or equal to 0"),
     Case("TrainJob", {"spec.suspend": False}, {"spec.managedBy": "kueue.x-k8s.io/multikueue"}, FIXED),

@@ -235,6 +235,7 @@ def test_users_of_the_platform_may_change_their_trainjobs() -> None:
         for resource in rule["resources"]
     }
     assert verbs["trainjobs"] == {"create", "delete", "get", "list", "patch", "update", "watch"}
+    assert verbs["trainjobs/scale"] == {"get", "patch", "update"}
     (selector,) = one(objects, "ClusterRole", "kubeflow-trainer-admin")["aggregationRule"]["clusterRoleSelectors"]
     labels = one(objects, "ClusterRole", "kubeflow-trainer-edit")["metadata"]["labels"]
     assert labels.items() >= selector["matchLabels"].items()

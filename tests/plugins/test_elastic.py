@@ -48,6 +48,7 @@ def test_nodes_agree_on_their_number_and_ranks_at_the_first_pod() -> None:
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": "demo-node-0-0.demo:29500",
         "PET_RDZV_ID": "demo",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "PET_MAX_RESTARTS": "3",
     }
     assert env(container(two)) == env(container(two, index=1)) == rendezvous

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Any
 
-from trainmaster.controller.kube.rest.errors import KubeError, NotFound
+from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api.trainingruntime import ClusterTrainingRuntime, TrainingRuntime
 from trainmaster.runtime.api.trainjob import TrainJob
@@ -114,7 +114,7 @@ class KnownServer:
 
     def __init__(self, *objects: JsonObject) -> None:
         self._listers = FakeListers(*objects)
-        self.failure: KubeError | None = None
+        self.failure: Exception | None = None
         self.asked: list[tuple[str, str | None, str]] = []
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> JsonObject:

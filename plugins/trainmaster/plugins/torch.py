@@ -31,6 +31,7 @@ from trainmaster.runtime.api.constants import (
     PET_RDZV_BACKEND,
     PET_RDZV_ENDPOINT,
     PET_RDZV_ID,
+    TORCH_DISABLE_SHARE_RDZV_TCP_STORE,
     TORCH_RESERVED_ENV,
 )
 from trainmaster.runtime.api.trainingruntime import EnvInjectionTarget, TorchPolicy
@@ -143,7 +144,9 @@ def _elastic(job: TrainJob, limits: Limits, meeting: Rendezvous, processes: int 
     """
     restarts = [] if limits.max_restarts is None else [env_value(PET_MAX_RESTARTS, limits.max_restarts)]
     size = [env_value(PET_NNODES, str(limits)), env_value(PET_NPROC_PER_NODE, processes)]
-    return [*size, *_dynamic_rendezvous(job, meeting), *restarts]
+    # Otherwise torchrun, as of PyTorch 2.13, never tells a node that joins later where the store of the others is.
+    own_store = env_value(TORCH_DISABLE_SHARE_RDZV_TCP_STORE, 1)
+    return [*size, *_dynamic_rendezvous(job, meeting), own_store, *restarts]
 
 
 def _check_command(job: TrainJob) -> Iterator[FieldError | FieldWarning]:

@@ -69,6 +69,8 @@ class Sizes(NamedTuple):
     nodes: int
     wanted: int
     suspended: bool
+    trainer: str
+    """The ReplicatedJob whose pods they are."""
 
 
 def elastic_sizes(trainjob: JsonObject, jobset: JsonObject) -> Sizes | None:
@@ -84,4 +86,5 @@ def elastic_sizes(trainjob: JsonObject, jobset: JsonObject) -> Sizes | None:
     nodes = trainer["template"]["spec"].get("parallelism", 1)
     wanted = (trainjob["spec"].get("trainer") or {}).get("numNodes") or nodes
     fewest, most = map(int, limits.groups())
-    return Sizes(nodes, wanted if fewest <= wanted <= most else nodes, bool(trainjob["spec"].get("suspend")))
+    wanted = wanted if fewest <= wanted <= most else nodes
+    return Sizes(nodes, wanted, bool(trainjob["spec"].get("suspend")), trainer["name"])

@@ -76,6 +76,8 @@ async def test_a_jobset_that_can_change_its_size_keeps_its_pods(nodes: int, cras
     await world.reconcile_after(5)
     assert (size(world), world.find("JobSet")["metadata"]["uid"]) == (nodes, uid)
     assert sizes(world) == [2, nodes]
+    selector = "jobset.sigs.k8s.io/jobset-name=demo,jobset.sigs.k8s.io/replicatedjob-name=node"
+    assert (resilience(world)["nodes"], resilience(world)["selector"]) == (nodes, selector)
     assert not resilience(world).keys() & {"attempts", "resizing"}
     assert resized(world) == [f"resized from 2 to {nodes} nodes"]
     assert "Blocked" not in world.conditions

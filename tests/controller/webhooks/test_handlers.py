@@ -1,4 +1,4 @@
-"""TrainJobs whose runtime the caches do not hold: the API server is asked before anybody is refused."""
+"""What the caches do not hold: the API server is asked before anybody is refused."""
 
 import asyncio
 from contextlib import closing
@@ -155,6 +155,17 @@ async def test_a_server_that_does_not_answer_in_time_is_no_reason_to_call_a_runt
         responses = [task.result() for task in judged]
     assert {(response.code, response.retry_after) for response in responses} == {(429, 5)}
     assert server.most == MAX_LOOKUPS, "nobody else waits for the rest"
+
+
+async def test_a_trainjob_that_cannot_be_read_is_not_scaled() -> None:
+    server = KnownServer(runtime_object())
+    answers = []
+    for failure in (None, NotConnected("connection refused"), TimeoutError()):
+        server.failure = failure
+        response = await judge(server, {"kind": "Scale", "metadata": {"name": "a", "namespace": "../b"}}, {})
+        answers.append((response.allowed, response.code))
+    assert answers == [(False, 500), (False, 500), (False, 429)]
+    assert set(server.asked) == {("TrainJob", "../b", "a")}
 
 
 class Spinning:

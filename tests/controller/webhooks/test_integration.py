@@ -117,29 +117,98 @@ async def test_a_resilience_policy_is_judged_by_its_schema_and_its_sense(request
         assert told in "".join((answer.message, *answer.warnings))
 
 
-@pytest.mark.asyncio(loop_scope="module")
-async def test_the_number_of_nodes_changes_within_the_limits_and_nothing_else_of_a_trainer(requests: Requests) -> None:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def elastic(requests: Requests) -> Requests:
+    """TrainJobs whose number of nodes may change, and such whose may not."""
     policy = {"minNodes": 1, "maxNodes": 4}
-    for name, more in (("elastic", {"elasticPolicy": policy}), ("fixed", {})):
-        assert (await requests.send("POST", TRAINJOBS, job(name, trainer={"numNodes": 2, **more}))).code == 201
-    changes: list[tuple[str, JsonObject, int, str]] = [
-        ("elastic", {"numNodes": 4}, 200, ""),
-        ("elastic", {"numNodes": 5}, 403, "spec.trainer.numNodes: Invalid value: 5: must be between 1 and 4"),
-        ("elastic", {"numNodes": 0}, 403, "spec.trainer.numNodes: Invalid value: 0"),
-        ("elastic", {"numNodes": None}, 403, "spec.trainer.numNodes: Invalid value: null: field is immutable"),
+    ranged = runtime("ranged")
+    ranged["spec"]["mlPolicy"] = {"torch": {"elasticPolicy": {"minNodes": 2, "maxNodes": 4}}}
+    await requests.send("POST", RUNTIMES, ranged)
+    by_runtime = {"name": "ranged", "kind": "TrainingRuntime"}
+    for made in (
+        *(job(name, trainer={"numNodes": 2, "elasticPolicy": policy}) for name in ("elastic", "ended")),
+        job("suspended", suspend=True, trainer={"numNodes": 2, "elasticPolicy": policy}),
+        job("unsized", trainer={"elasticPolicy": policy}),
+        job("fixed", trainer={"numNodes": 2}),
+        job("bare"),
+        job("by-runtime", trainer={"numNodes": 2}, runtimeRef=by_runtime),
+    ):
+        answer = await requests.send("POST", TRAINJOBS, made)
+        assert answer.code == 201, answer.message
+    end = {"type": "Complete", "status": "True", "reason": "Done", "message": ""}
+    end["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    body = {"status": {"conditions": [end]}}
+    assert (await requests.send("PATCH", f"{TRAINJOBS}/ended/status", body, kind=MERGE)).code == 200
+    scale = {"metadata": {"name": "by-runtime"}, "spec": {"replicas": 3}}
+    await eventually(lambda: accepted(requests, "PUT", f"{TRAINJOBS}/by-runtime/scale", scale, dry=True))
+    return requests
+
+
+NODES = "spec.trainer.numNodes: Invalid value: "
+INELASTIC = "field is immutable: only a job with an elasticPolicy of mlPolicy.torch changes its size"
+SIZES: list[tuple[str, int, int, str]] = [
+    ("elastic", 1, 200, ""),
+    ("elastic", 4, 200, ""),
+    ("elastic", 5, 403, f"{DENIED}{NODES}5: must be between 1 and 4, the limits of elasticPolicy"),
+    ("elastic", 0, 422, f"{NODES}0: must be greater than or equal to 1"),
+    ("by-runtime", 4, 200, ""),
+    ("by-runtime", 1, 403, f"{DENIED}{NODES}1: must be between 2 and 4, the limits of elasticPolicy"),
+    ("unsized", 3, 200, ""),
+    ("unsized", 5, 403, "must be between 1 and 4"),
+    ("suspended", 4, 200, ""),
+    ("suspended", 5, 403, "must be between 1 and 4"),
+    ("ended", 4, 403, f"{DENIED}{NODES}4: field is immutable: the job has ended"),
+    ("fixed", 2, 200, ""),
+    ("fixed", 3, 403, f"{DENIED}{NODES}3: {INELASTIC}"),
+]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("scales", [False, True], ids=["patch", "scale"])
+@pytest.mark.parametrize("case", SIZES, ids=lambda case: f"{case[0]}-{case[1]}")
+async def test_which_sizes_are_admitted(elastic: Requests, case: tuple[str, int, int, str], scales: bool) -> None:
+    name, nodes, code, told = case
+    path = f"{TRAINJOBS}/{name}/scale" if scales else f"{TRAINJOBS}/{name}"
+    spec = {"replicas": nodes} if scales else {"trainer": {"numNodes": nodes}}
+    answer = await elastic.send("PATCH", path, {"spec": spec}, kind=MERGE, dry=True)
+    assert (answer.code, answer.warnings) == (code, []), answer.message
+    assert told in answer.message
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("name", "trainer", "code", "told"),
+    [
+        ("elastic", {"numNodes": None}, 403, f"{NODES}null: {INELASTIC}"),
         ("elastic", {"numNodes": 3, "image": "other"}, 422, "spec.trainer: Invalid value"),
         ("elastic", {"elasticPolicy": {"maxNodes": 8}}, 422, "field is immutable"),
         ("elastic", {"elasticPolicy": None}, 422, "field is immutable"),
-        ("fixed", {"numNodes": 3}, 403, "spec.trainer.numNodes: Invalid value: 3: field is immutable"),
-    ]
-    for name, trainer, code, told in changes:
-        patch = {"spec": {"trainer": trainer}}
-        answer = await requests.send("PATCH", f"{TRAINJOBS}/{name}", patch, kind=MERGE, dry=True)
-        assert answer.code == code, answer.message
-        assert told in answer.message
-    answer = await requests.send(
-        "POST", TRAINJOBS, job("crossed", trainer={"elasticPolicy": {**policy, "minNodes": 5}})
-    )
+        ("fixed", {"elasticPolicy": {"maxNodes": 8}}, 422, "field is immutable"),
+    ],
+)
+async def test_nothing_else_of_a_trainer_changes(
+    elastic: Requests, name: str, trainer: JsonObject, code: int, told: str
+) -> None:
+    patch = {"spec": {"trainer": trainer}}
+    answer = await elastic.send("PATCH", f"{TRAINJOBS}/{name}", patch, kind=MERGE, dry=True)
+    assert answer.code == code, answer.message
+    assert told in answer.message
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_scale_needs_a_number_to_start_from_or_to_set(elastic: Requests) -> None:
+    """Without a trainer of its own nothing says that a job is elastic but its runtime; this one's does not."""
+    for name in ("bare", "unsized"):
+        answer = await elastic.send("GET", f"{TRAINJOBS}/{name}/scale")
+        assert (answer.code, '".spec.trainer.numNodes" does not exist' in answer.message) == (500, True)
+    answer = await elastic.send("PATCH", f"{TRAINJOBS}/bare/scale", {"spec": {"replicas": 3}}, kind=MERGE, dry=True)
+    assert (answer.code, INELASTIC in answer.message) == (403, True)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_limits_that_cross_are_refused(requests: Requests) -> None:
+    crossed = job("crossed", trainer={"elasticPolicy": {"minNodes": 5, "maxNodes": 4}})
+    answer = await requests.send("POST", TRAINJOBS, crossed)
     assert "minNodes must not be greater than maxNodes" in answer.message
 
 
@@ -298,11 +367,13 @@ def test_every_webhook_is_asked_about_one_kind_has_ten_seconds_no_side_effects_a
         assert webhook["admissionReviewVersions"] == ["v1"]
         assert "matchConditions" not in webhook
         (rule,) = webhook["rules"]
+        validated, kind, *_ = webhook["name"].split(".")
+        scaled = ["trainjobs/scale"] if (validated, kind) == ("validator", "trainjob") else []
         assert rule == {
             "apiGroups": ["trainer.kubeflow.org"],
             "apiVersions": ["v1alpha1"],
             "operations": ["CREATE", "UPDATE"],
-            "resources": [f"{webhook['name'].split('.')[1]}s"],
+            "resources": [f"{kind}s", *scaled],
         }
         assert webhook.get("objectSelector") == (SELECTOR if "runtime" in webhook["name"] else None)
 

@@ -160,6 +160,11 @@ def rule(text: str, message: str) -> dict[str, str]:
     return {"rule": text, "message": message}
 
 
+SCALE = {
+    "specReplicasPath": ".spec.trainer.numNodes",
+    "statusReplicasPath": ".status.resilience.nodes",
+    "labelSelectorPath": ".status.resilience.selector",
+}
 ONE_POLICY = "Only one of the policy can be configured"
 OTHERWISE: dict[str, dict[str, Any]] = {
     # Whether the number of nodes may change depends on the runtime: webhooks judge it.
@@ -183,7 +188,10 @@ OTHERWISE: dict[str, dict[str, Any]] = {
             )
         ]
     },
-    "spec.trainer.numNodes": {"minimum": 0},
+    "spec.trainer.numNodes": {
+        "minimum": 0,
+        "x-kubernetes-validations": [rule("self >= 1 || self == oldSelf", "must be greater than or equal to 1")],
+    },
     "spec.trainer.numProcPerNode": {
         "x-kubernetes-validations": [rule("self >= 1", "numProcPerNode must be greater than or equal to 1")]
     },
@@ -308,14 +316,17 @@ def said(node: dict[str, Any]) -> dict[str, Any]:
 
 
 @ALL
-def test_a_definition_is_the_original_but_for_its_schema_and_the_columns_of_trainjobs(kind: str) -> None:
+def test_a_definition_is_the_original_but_for_its_schema_and_the_columns_and_scale_of_trainjobs(kind: str) -> None:
     ours, original = definition(kind), ORIGINALS[kind]
     # The generator of Kubeflow Trainer writes its version into an annotation.
     theirs = original["metadata"] if kind in JOB_KINDS else {"name": original["metadata"]["name"]}
     assert ours["metadata"] == theirs
     [version], [original_version] = ours["spec"]["versions"], original["spec"]["versions"]
     assert ours["spec"] | {"versions": []} == original["spec"] | {"versions": []}
-    own: dict[str, Any] = {"schema": {}} if kind != "TrainJob" else {"schema": {}, "additionalPrinterColumns": []}
+    own: dict[str, Any] = {"schema": {}}
+    if kind == "TrainJob":
+        own |= {"additionalPrinterColumns": [], "subresources": original_version["subresources"] | {"scale": SCALE}}
+        assert version["subresources"] == own["subresources"]
     assert version | own == original_version | own
 
 

@@ -24,12 +24,18 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from trainmaster.controller.conditions import find_condition, is_true, stored_status
+from trainmaster.controller.container_failures import REPLICATED_JOB_LABEL
 from trainmaster.controller.diagnosis.first_failures import describe
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.redaction import redact
 from trainmaster.controller.resilience.attempts import PATIENCE, AttemptFacts, Disruption
 from trainmaster.controller.resilience.goodput import RETRY, AttemptTimes
-from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED, MAX_RESTARTS_EXCEEDED_REASON
+from trainmaster.runtime.api.constants import (
+    JOBSET_COMPLETED,
+    JOBSET_FAILED,
+    JOBSET_LABEL,
+    MAX_RESTARTS_EXCEEDED_REASON,
+)
 from trainmaster.runtime.api.meta import duration_seconds
 from trainmaster.runtime.api.resilience import COUNT, EVENT, FAIL, RESTART, ResiliencePolicy
 from trainmaster.runtime.elastic import Sizes
@@ -140,7 +146,7 @@ def judge(
     kept = {name: value for name, value in stored.items() if name not in ("replacedJobSet", "resizing")}
     verdict = Verdict({**kept, "jobSet": uid}, ended)
     if sizes is not None:
-        _note_size(verdict, sizes.nodes, now)
+        _note_size(verdict, sizes, jobset, now)
     conditions = stored_status(jobset)["conditions"]
     failed = find_condition(conditions, JOBSET_FAILED) if is_true(conditions, JOBSET_FAILED) else None
     write_down = partial(_write_down, verdict, built, jobset, facts, now=now)
@@ -230,7 +236,10 @@ def _restarted(status: JsonObject) -> tuple[str, str]:
     return RESTARTED, f"all pods are made anew: {_last(status).get('message', '')}"
 
 
-def _note_size(verdict: Verdict, nodes: int, now: datetime) -> None:
+def _note_size(verdict: Verdict, observed: Sizes, jobset: JsonObject, now: datetime) -> None:
+    nodes = observed.nodes
+    selector = f"{JOBSET_LABEL}={jobset['metadata']['name']},{REPLICATED_JOB_LABEL}={observed.trainer}"
+    verdict.status |= {"nodes": nodes, "selector": selector}
     sizes: Sequence[JsonObject] = verdict.status.get("worldSizes") or ()
     if sizes and sizes[-1]["nodes"] == nodes:
         return

@@ -18,6 +18,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
+import orjson
 import structlog
 
 from trainmaster.controller.job_fields import mapping
@@ -34,7 +35,7 @@ from trainmaster.controller.reconciling.trainjobs.observe import (
     with_live_runtime,
 )
 from trainmaster.controller.reconciling.writes import GroupVersionKind
-from trainmaster.controller.resources import RUNTIMES
+from trainmaster.controller.resources import RUNTIMES, TRAINJOBS
 from trainmaster.controller.webhooks.review import (
     ALLOWED,
     AdmissionRequest,
@@ -74,6 +75,9 @@ MAX_LOOKUPS: Final = 8
 
 RETRY_WHEN_BUSY: Final = 5
 """Seconds after which to try again when the API server does not answer in time."""
+
+_SCALE: Final = "Scale"
+"""The kind of what is written by the subresource `scale`."""
 
 MUTATE_TRAINJOB: Final = "/mutate-trainer-kubeflow-org-v1alpha1-trainjob"
 VALIDATE_TRAINJOB: Final = "/validate-trainer-kubeflow-org-v1alpha1-trainjob"
@@ -156,6 +160,12 @@ class AdmissionHandlers:
         return await self._judge(size, _default, obj, old, self._clock.now())
 
     async def _validate_trainjob(self, obj: JsonObject, old: JsonObject | None, size: int) -> AdmissionResponse:
+        if obj.get("kind") == _SCALE:
+            found = await self._scaled(obj)
+            if isinstance(found, AdmissionResponse):
+                return found
+            old, obj = found
+            size += len(orjson.dumps(old))
         listers = StoreListers(self._stores, workloads=self._workloads)
         if old is None:
             job = await self._judge(size, _lacking_runtime, obj, listers)
@@ -169,6 +179,26 @@ class AdmissionHandlers:
                     return AdmissionResponse(allowed=False, message=str(error))
         size += _size_of_runtime(obj, listers)
         return await self._ask_plugins(size, validate_trainjob, obj, old, framework=self._framework, listers=listers)
+
+    async def _scaled(self, scale: JsonObject) -> tuple[JsonObject, JsonObject] | AdmissionResponse:
+        """Return a TrainJob before and after it is scaled, or the response if it cannot be read.
+
+        The server is asked, since the cache may not have the TrainJob yet; Scales are rare.
+        """
+        metadata, replicas = mapping(scale.get("metadata")), mapping(scale.get("spec")).get("replicas", 0)
+        try:
+            async with self._clock.timeout(LOOKUP_TIMEOUT), self._lookups:
+                job = await self._reader.get(TRAINJOBS, str(metadata.get("namespace")), str(metadata.get("name")))
+        except TimeoutError:
+            return overloaded(RETRY_WHEN_BUSY)
+        except KubeError as error:
+            return errored(500, f"the TrainJob cannot be read: {error}")
+        spec = mapping(job.get("spec"))
+        # A job without a trainer counts as one without a number: adding a trainer is admitted, and changes nothing.
+        trainer = mapping(spec.get("trainer"))
+        before = {**job, "spec": {**spec, "trainer": trainer}}
+        after = {**job, "spec": {**spec, "trainer": {**trainer, "numNodes": replicas}}}
+        return before, after
 
     async def _validate_runtime(self, obj: JsonObject, old: JsonObject | None, size: int) -> AdmissionResponse:
         return await self._ask_plugins(size, validate_runtime, obj, old, framework=self._framework)

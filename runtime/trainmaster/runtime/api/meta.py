@@ -64,6 +64,9 @@ class Definition(NamedTuple):
     columns: tuple[tuple[str, str], ...] = ()
     """Of `kubectl get`: names and paths."""
 
+    scale: tuple[str, str, str] | None = None
+    """Of `kubectl scale`: paths of the number that is wanted, of the number there is, and of the selector of pods."""
+
 
 IMMUTABLE: Final[tuple[str, str]] = ("self == oldSelf", "field is immutable")
 """The rule that a value which is there before and after an update does not change."""

@@ -269,6 +269,12 @@ class ResilienceStatus(ApiModel):
     )
     """The last numbers of nodes of an elastic job."""
 
+    nodes: Annotated[int | None, Schema(minimum=0)] = None
+    """How many nodes the JobSet of an elastic job has, for `kubectl scale` and autoscalers."""
+
+    selector: Annotated[str, NullIsDefault, Schema(maxLength=512)] = ""
+    """Labels of the pods of these nodes, for autoscalers."""
+
     resizing: Annotated[int | None, Schema(minimum=1)] = None
     """For how many nodes the JobSet was asked in place; if it refuses, a new one is made."""
 

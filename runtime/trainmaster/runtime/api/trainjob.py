@@ -127,7 +127,9 @@ class Trainer(ApiModel):
     env: NamedObjects = Field(default_factory=list)
     """Variables of the training container; they win over those of the runtime."""
 
-    num_nodes: Annotated[int | None, Schema(minimum=0)] = None
+    num_nodes: Annotated[
+        int | None, Schema(("self >= 1 || self == oldSelf", "must be greater than or equal to 1"), minimum=0)
+    ] = None
     """How many nodes train.
 
     Any whole number that somebody wrote, however large.
@@ -337,6 +339,7 @@ class TrainJob(ApiModel):
             ("Active", ".status.jobsStatus[?(@.active>0)].name"),
             AGE,
         ),
+        scale=(".spec.trainer.numNodes", ".status.resilience.nodes", ".status.resilience.selector"),
     )
     __schema__: ClassVar[Schema] = Schema(
         (

@@ -238,7 +238,7 @@ def _torch(torch: Source, policy: JsonObject, notes: Notes) -> JsonObject:
         new["numProcPerNode"] = processes
     elastic = torch.part("elasticPolicy")
     if elastic.take("metrics", list):
-        notes.lose(elastic.at("metrics"), "left out: metrics do not change the number of nodes")
+        notes.lose(elastic.at("metrics"), "left out: write a HorizontalPodAutoscaler for the TrainJob yourself")
     if limits := elastic.take_all():
         new["elasticPolicy"] = limits
         policy.setdefault("numNodes", limits.get("minNodes", limits.get("maxNodes", 1)))

@@ -109,7 +109,8 @@ def _check_resize(job: TrainJob, before: TrainJob | None, info: Info | None) -> 
     if old is None or new is None or old.num_nodes == new.num_nodes:
         return
     if new.num_nodes is None or info is None or elastic_limits(info.ml_policy, job) is None:
-        detail = "field is immutable: only a job with an elasticPolicy of mlPolicy.torch changes its size"
+        reason = "only a job with an elasticPolicy of mlPolicy.torch changes its size"
+        detail = f"field is immutable: {'the job has ended' if job.is_finished else reason}"
         yield FieldError("spec.trainer.numNodes", detail, value=new.num_nodes)
 
 

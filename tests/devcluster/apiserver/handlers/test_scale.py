@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.devcluster.envtest import Environment
+from support.webhooks import HookedServer, patch, rule
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import PatchType
@@ -129,12 +130,37 @@ async def test_what_is_refused(server: Environment, scale: JsonObject, code: int
     assert _stored(server)["spec"]["workers"] == {"count": 2}
 
 
-async def test_an_object_without_the_number(server: Environment) -> None:
-    patch = {"spec": {"workers": None}}
-    await server.api.patch(THINGS, "default", "one", patch, patch_type=PatchType.MERGE)
+async def test_an_object_without_the_number_has_no_scale_until_somebody_sets_it(server: Environment) -> None:
+    without = {"spec": {"workers": None}}
+    await server.api.patch(THINGS, "default", "one", without, patch_type=PatchType.MERGE)
     status, answer = await _call(server, "GET")
     assert status == 500
     assert 'the spec replicas field ".spec.workers.count" does not exist' in answer["message"]
+    status, answer = await _call(server, "PATCH", patch_type="merge-patch+json", json={"metadata": {"labels": {}}})
+    assert (status, answer["message"]) == (400, 'the spec replicas field ".spec.workers.count" cannot be empty')
+    merge = {"spec": {"replicas": 3}}
+    assert (await _call(server, "PATCH", patch_type="merge-patch+json", json=merge))[0] == 200
+    assert _stored(server)["spec"]["workers"] == {"count": 3}
+
+
+async def test_webhooks_see_and_change_a_scale(server: Environment, hooked: HookedServer) -> None:
+    hooked.hooks.on("/mutates", patch({"op": "replace", "path": "/spec/replicas", "value": 4}))
+    hooked.hooks.on("/validates", {"allowed": False, "status": {"message": "no", "code": 403}})
+    of_scale = [rule("things/scale", group="example.com")]
+    await hooked.mutating(hooked.webhook("/mutates", rules=of_scale))
+    await hooked.validating(
+        hooked.webhook("/validates", rules=of_scale),
+        hooked.webhook("/not-asked", rules=[rule("things", group="example.com")]),
+    )
+    merge = {"spec": {"replicas": 3}}
+    status, answer = await _call(server, "PATCH", patch_type="merge-patch+json", json=merge)
+    assert (status, "denied the request: no" in answer["message"]) == (403, True)
+    (asked,) = hooked.hooks.requests("/validates")
+    assert asked["kind"] == asked["requestKind"] == {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+    assert (asked["resource"]["resource"], asked["subResource"], asked["name"]) == ("things", "scale", "one")
+    assert [asked[each]["kind"] for each in ("object", "oldObject")] == ["Scale", "Scale"]
+    assert [asked[each]["spec"] for each in ("object", "oldObject")] == [{"replicas": 4}, {"replicas": 2}]
+    assert asked["object"]["status"] == {"replicas": 1, "selector": "app=x"}
 
 
 async def test_dry_run(server: Environment) -> None:

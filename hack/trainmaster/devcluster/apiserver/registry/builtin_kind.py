@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.jsonpath import compile_path
-from trainmaster.devcluster.apiserver.registry.registry import ALL_VERBS, Column, Kind, ScalePaths
+from trainmaster.devcluster.apiserver.registry.registry import ALL_VERBS, Column, Kind
+from trainmaster.devcluster.apiserver.registry.scale import ScalePaths
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.devcluster.apiserver.schema import builtin_schema

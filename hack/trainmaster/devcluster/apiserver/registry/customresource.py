@@ -16,7 +16,8 @@ import orjson
 
 from trainmaster.devcluster.apiserver.registry.jsonpath import compile_path
 from trainmaster.devcluster.apiserver.registry.printers import custom_columns
-from trainmaster.devcluster.apiserver.registry.registry import Kind, ScalePaths
+from trainmaster.devcluster.apiserver.registry.registry import Kind
+from trainmaster.devcluster.apiserver.registry.scale import ScalePaths
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.devcluster.apiserver.schema import Schema, builtin_schema
 from trainmaster.devcluster.apiserver.schema.cel import Rules

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from trainmaster.devcluster.apiserver.errors import route_not_found
+from trainmaster.devcluster.apiserver.registry.scale import ScalePaths
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.devcluster.apiserver.schema import Schema
@@ -31,15 +32,6 @@ class Column:
     description: str
     priority: int
     cell: Callable[[JsonObject, datetime], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ScalePaths:
-    """Where the objects of a kind hold what the scale subresource shows, as in `.spec.replicas`."""
-
-    spec_replicas: str
-    status_replicas: str
-    label_selector: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -14,6 +14,7 @@ from trainmaster.devcluster.apiserver.admission.webhook.accessors import Phase
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic.admission_request import AdmissionRequest
+from trainmaster.devcluster.apiserver.registry.scale import SCALE
 from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -39,10 +40,10 @@ class AdmissionResponse:
 def request_object(request: AdmissionRequest, *, kind: Kind) -> JsonObject:
     """Return an AdmissionRequest without its objects, as one for `kind`."""
     return {
-        "kind": _kind_of(kind),
+        "kind": _kind_of(kind, request.subresource),
         "resource": _resource_of(kind),
         **_part("subResource", request.subresource),
-        "requestKind": _kind_of(request.kind),
+        "requestKind": _kind_of(request.kind, request.subresource),
         "requestResource": _resource_of(request.kind),
         **_part("requestSubResource", request.subresource),
         **_part("name", request.name),
@@ -140,7 +141,10 @@ def _undecodable(text: str) -> InvalidResponse:
     return InvalidResponse(f"failed to call webhook: {text}")
 
 
-def _kind_of(kind: Kind) -> JsonObject:
+def _kind_of(kind: Kind, subresource: str) -> JsonObject:
+    if subresource == "scale":
+        group, _, version = SCALE["apiVersion"].partition("/")
+        return {"group": group, "version": version, "kind": SCALE["kind"]}
     return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
 

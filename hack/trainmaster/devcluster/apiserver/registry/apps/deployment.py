@@ -14,7 +14,8 @@ from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
 from trainmaster.devcluster.apiserver.registry.core.podspec import default_pod_spec
 from trainmaster.devcluster.apiserver.registry.fields import forbidden, not_negative, required
 from trainmaster.devcluster.apiserver.registry.intorpercent import int_or_percent, scaled_value
-from trainmaster.devcluster.apiserver.registry.registry import Kind, ScalePaths
+from trainmaster.devcluster.apiserver.registry.registry import Kind
+from trainmaster.devcluster.apiserver.registry.scale import ScalePaths
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy, restore
 from trainmaster.runtime.jsontree import JsonObject
 

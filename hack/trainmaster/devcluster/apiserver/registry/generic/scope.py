@@ -15,13 +15,17 @@ from typing import Literal, TypeAlias
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.apply import update
 from trainmaster.devcluster.apiserver.errors import FieldError, StatusError, immutable
-from trainmaster.devcluster.apiserver.registry.generic.admission_request import Admission, write_request
+from trainmaster.devcluster.apiserver.registry.generic.admission_request import (
+    Admission,
+    AdmissionRequest,
+    write_request,
+)
 from trainmaster.devcluster.apiserver.registry.generic.decoder import check_types, decode, prune
 from trainmaster.devcluster.apiserver.registry.options import WriteOptions
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.apiserver.schema import Schema
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 Operation: TypeAlias = Literal["CREATE", "UPDATE"]
 
@@ -61,7 +65,9 @@ class RequestScope:
         operation: Operation = "CREATE" if old is None else "UPDATE"
         if admission is None or not admission.handles(kind, operation, subresource):
             return obj
-        request = write_request(kind, obj, old, subresource=subresource, options=self.options)
+        request, seen = self._admission_request(obj, old, subresource)
+        if subresource == "scale" and kind.scale is not None:
+            return kind.scale.scaled(obj, await admission.mutate(request, seen, reshape=copy_tree))
         namespace = obj["metadata"].get("namespace")
 
         def reshape(changed: JsonObject) -> JsonObject:
@@ -96,8 +102,17 @@ class RequestScope:
         admission, kind = self.admission, self.kind
         operation: Operation = "CREATE" if old is None else "UPDATE"
         if admission is not None and admission.handles(kind, operation, subresource):
-            request = write_request(kind, obj, old, subresource=subresource, options=self.options)
-            await admission.validate(request, obj)
+            request, seen = self._admission_request(obj, old, subresource)
+            await admission.validate(request, seen)
+
+    def _admission_request(
+        self, obj: JsonObject, old: JsonObject | None, subresource: str
+    ) -> tuple[AdmissionRequest, JsonObject]:
+        """Describe the write to webhooks; the object is as they see it: a Scale by the endpoint `scale`."""
+        paths = self.kind.scale if subresource == "scale" else None
+        if paths is not None and old is not None:
+            obj, old = paths.scale_of(obj), paths.scale_of(old)
+        return write_request(self.kind, obj, old, subresource=subresource, options=self.options), obj
 
     def validate_rules(self, new: JsonObject, old: JsonObject | None, known: Sequence[FieldError]) -> list[FieldError]:
         """Check the rules of a custom resource; they rely on the object having the shape that its schema asks for."""
