@@ -199,7 +199,7 @@ async def test_what_is_exposed_is_well_named_complete_and_documented_and_no_more
 ) -> None:
     """Names, labels and types are what Prometheus recommends."""
     rows = re.findall(
-        r"^\| `(\w+)` \|[^|]*\|([^|]*)\| ([^|]+) \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE
+        r"^- `(\w+)` \(\w+(?: by ([^;]+))?; ([^)]+)\): ", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE
     )
     bounds = {name: bound for name, _, bound in rows}
     labels = {name: set(re.findall(r"`(\w+)`", named)) for name, named, _ in rows}
