@@ -42,8 +42,6 @@ _SUITE: Final = """\
 
 [Test a plugin](write-a-plugin.md#test-it) shows how to run it.
 
-| test | what it checks |
-|---|---|
 """
 
 
@@ -94,7 +92,7 @@ def _is_ours(thing: Any) -> bool:
 
 def _suite() -> str:
     tests = {name: test for name, test in vars(PluginConformance).items() if name.startswith("test_")}
-    return _SUITE + "\n".join(f"| `{name}` | {_first(test)} |" for name, test in tests.items())
+    return _SUITE + "\n".join(f"- `{name}`: {_first(test)}" for name, test in tests.items())
 
 
 def _members(thing: type) -> str:
@@ -116,18 +114,16 @@ def _methods(thing: type) -> Iterator[str]:
 
 def _functions(described: dict[str, Any]) -> str:
     rows = [
-        f"| `{name}{_arguments(thing)}` | {_first(thing)} |"
+        f"- `{name}{_arguments(thing)}`: {_first(thing)}"
         for name, thing in described.items()
         if inspect.isfunction(thing)
     ]
-    return "\n".join(["| function | effect |", "|---|---|", *rows])
+    return "\n".join(rows)
 
 
 def _constants(described: dict[str, Any]) -> Iterator[str]:
     values = {name: thing for name, thing in described.items() if isinstance(thing, str | int | tuple)}
-    yield "\n".join(
-        ["| name | value |", "|---|---|", *(f"| `{name}` | `{value!r}` |" for name, value in values.items())]
-    )
+    yield "\n".join(f"- `{name}`: `{value!r}`" for name, value in values.items())
 
 
 def _arguments(function: Any, *, skip: int = 0) -> str:

@@ -70,7 +70,7 @@ def test_the_failure_of_the_page_is_what_comes(package: Path) -> None:
 
 def test_every_test_of_the_suite_is_in_the_table() -> None:
     reference = (DOCS / "plugin-reference.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| `(test_\w+)` \|", reference, re.MULTILINE)
+    listed = re.findall(r"^- `(test_\w+)`:", reference, re.MULTILINE)
     assert listed == [name for name in vars(PluginConformance) if name.startswith("test_")]
     assert "nineteen" in TEXT
     assert len(listed) == 19
