@@ -53,6 +53,8 @@ _DEPTH_OF_CONTENTS: Final = 2
 _DURATION_PATTERN: Final = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
 _FEW_FIELDS: Final = 3
 """An object with more fields has a list of its own."""
+_UNSERVED: Final = {"OptimizationJob"}
+"""Kinds that no controller acts on: `kubectl explain` has their fields."""
 _LONG: Final = 250
 """Names and texts may be so long by the rules of Kubernetes; a limit from there on is not mentioned."""
 _TRAINER: Final = """\
@@ -102,6 +104,8 @@ def _kind(kind: dict[str, Any], written: dict[str, str], repeated: Collection[st
     if "scale" in version.get("subresources", {}):
         facts.append(f"`kubectl scale` sets `{version['subresources']['scale']['specReplicasPath'].lstrip('.')}`.")
     yield f"{' '.join(facts)}\n"
+    if kind["spec"]["names"]["kind"] in _UNSERVED:
+        return
     root = {key: child for key, child in schema["properties"].items() if key in {"spec", "status"}}
     yield from _table(name, "", {**schema, "properties": root}, written, repeated)
 
