@@ -114,7 +114,7 @@ def _command(parser: argparse.ArgumentParser, about: str, common: dict[str, str]
     yield f"{rank} `{parser.prog}`\n"
     yield _prose(parser, parser.description or f"{_sentence(about)}.")
     if (usage := _usage(parser)) != f"{parser.prog} [options]":
-        yield f"```text\n{usage}\n```\n"
+        yield f"```text\n{usage}\n```\n" if "\n" in usage else f"`{usage}`\n"
     shared: list[str] = []
     for group in parser._action_groups:  # noqa: SLF001
         shown = [action for action in group._group_actions if _is_shown(action)]  # noqa: SLF001

@@ -31,10 +31,8 @@ Import all names from `trainmaster.runtime.sdk`. [Write a plugin](write-a-plugin
 """
 
 _MODELS: Final = """\
-Models of the [API](reference/trainer-v1alpha1.md), which describes their fields. In Python the fields are in
-snake_case: `numNodes` is `num_nodes`.
-
-{names}
+Models of the [API](reference/trainer-v1alpha1.md), which describes their fields, such as `TrainJob`. In Python the
+fields are in snake_case: `numNodes` is `num_nodes`.
 """
 
 _SUITE: Final = """\
@@ -57,7 +55,7 @@ def document() -> str:
     described = {name: getattr(sdk, name) for name in sdk.__all__ if getattr(sdk, name) not in PHASES.values()}
     parts += ["## What plugins are given, and what they return\n", *_classes(described)]
     parts += ["## Functions\n", _functions(described)]
-    parts += ["## Models of the API\n", _models(described)]
+    parts += ["## Models of the API\n", _MODELS]
     parts += ["## Constants\n", *_constants(described), _suite()]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
@@ -79,11 +77,6 @@ def _classes(described: dict[str, Any]) -> Iterator[str]:
     for name, thing in described.items():
         if _is_ours(thing) and not issubclass(thing, BaseModel):
             yield f"### `{name}`\n\n{_text(thing)}\n{_members(thing)}"
-
-
-def _models(described: dict[str, Any]) -> str:
-    models = [name for name, thing in described.items() if _is_ours(thing) and issubclass(thing, BaseModel)]
-    return _MODELS.format(names=", ".join(f"`{name}`" for name in models))
 
 
 def _is_ours(thing: Any) -> bool:
