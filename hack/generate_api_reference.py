@@ -3,7 +3,8 @@
     python hack/generate_api_reference.py [--check]
 
 An object gets a section with a list of its fields; one that stands in several places, where it stands first. What is
-Kubernetes' own, such as a pod template, is named and linked. Limits of what only controllers write are left out.
+Kubernetes' own, such as a pod template, is named and linked. Limits of lengths, and of what only controllers write, are
+left out.
 """
 
 from __future__ import annotations
@@ -55,8 +56,6 @@ _FEW_FIELDS: Final = 3
 """An object with more fields has a list of its own."""
 _UNSERVED: Final = {"OptimizationJob"}
 """Kinds that no controller acts on: `kubectl explain` has their fields."""
-_LONG: Final = 250
-"""Names and texts may be so long by the rules of Kubernetes; a limit from there on is not mentioned."""
 _TRAINER: Final = """\
 The API of Kubeflow Trainer v2: [TrainJobs](../concepts/trainjobs.md) and [runtimes](../concepts/runtimes.md). Admission
 also checks a TrainJob against its runtime and plugins; `trainmaster validate` [does the same](../guides/files.md) for
@@ -217,9 +216,8 @@ def _limits(node: Schema) -> Iterator[str]:
         return
     if "enum" in node:
         yield f"one of {', '.join(f'`{json.dumps(value)}`' if value == '' else f'`{value}`' for value in node['enum'])}"
-    for low, high, unit in (("minLength", "maxLength", "characters"), ("minItems", "maxItems", "elements")):
+    for low, high, unit in (("minItems", "maxItems", "elements"), ("minimum", "maximum", "")):
         yield from _span(node.get(low), node.get(high), unit)
-    yield from _span(node.get("minimum"), node.get("maximum"), "")
     if node.get("minProperties"):
         yield "not empty"
     if keys := node.get("x-kubernetes-list-map-keys"):
@@ -233,8 +231,6 @@ def _limits(node: Schema) -> Iterator[str]:
 
 
 def _span(low: int | None, high: int | None, unit: str) -> Iterator[str]:
-    if unit == "characters" and high is not None and high >= _LONG:
-        return
     if low is not None and high is not None:
         yield f"{low}-{high} {unit}".rstrip()
     elif low is not None:

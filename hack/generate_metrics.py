@@ -262,9 +262,10 @@ def _section(title: str, of_it: Sequence[Family]) -> Iterator[str]:
     yield from (f"## {title}", "")
     for family in of_it:
         number, others = bound_of(family)
-        bound = " \N{MULTIPLICATION SIGN} ".join([*([f"{number:,}"] if number > 1 or not others else []), *others])
+        bound = " \N{MULTIPLICATION SIGN} ".join([f"{number:,}", *others])
         labels = f" by {', '.join(f'`{name}`' for name in family.labels)}" if family.labels else ""
-        yield f"- `{family.name}` ({family.type}{labels}; {bound}): {family.meaning}"
+        at_most = f"; {bound}" if number > 1 else ""
+        yield f"- `{family.name}` ({family.type}{labels}{at_most}): {family.meaning}"
     if title == "TrainJobs":
         total = sum(bound_of(family)[0] for family in of_it)
         yield from ("", f"All of them together: {total:,} series at most.")
