@@ -2,8 +2,9 @@
 
     python hack/generate_api_reference.py [--check]
 
-An object gets a section with a table of its fields; one that stands in several places, where it stands first. What is
-Kubernetes' own, such as a pod template, is named and linked.
+An object gets a section with a list of its fields; one that stands in several places, where it stands first. What is
+Kubernetes' own, such as a pod template, is named and linked. Limits of lengths, and of what only controllers write, are
+left out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from typing import Any, Final
 import generator
 from crds import (
     KUBERNETES_VERSION,
-    OBJECT_META,
     QUANTITY,
     Schema,
     of_jobs,
@@ -46,7 +46,7 @@ _HEAD: Final = """\
 
 {text}
 
-Types in *italics* are those of Kubernetes {version}. Fields in **bold** are required; a linked field has a table of its
+Types in *italics* are those of Kubernetes {version}. Fields in **bold** are required; a linked field has a list of its
 own. A *duration* is text as in Go: `90s`, `1h30m`. In paths, `[]` means each element of a list, and `*` each value of
 a map. Rules are the messages of the API server.
 """
@@ -54,7 +54,9 @@ _DEPTH_OF_CONTENTS: Final = 2
 """How many steps below the kind are listed in the table of contents of the site."""
 _DURATION_PATTERN: Final = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
 _FEW_FIELDS: Final = 3
-"""An object with more fields has a table of its own."""
+"""An object with more fields has a list of its own."""
+_UNSERVED: Final = {"OptimizationJob"}
+"""Kinds that no controller acts on: `kubectl explain` has their fields."""
 _TRAINER: Final = """\
 The API of Kubeflow Trainer v2: [TrainJobs](../concepts/trainjobs.md) and [runtimes](../concepts/runtimes.md). Admission
 also checks a TrainJob against its runtime and plugins; `trainmaster validate` [does the same](../guides/files.md) for
@@ -102,7 +104,9 @@ def _kind(kind: dict[str, Any], written: dict[str, str], repeated: Collection[st
     if "scale" in version.get("subresources", {}):
         facts.append(f"`kubectl scale` sets `{version['subresources']['scale']['specReplicasPath'].lstrip('.')}`.")
     yield f"{' '.join(facts)}\n"
-    root = {**schema["properties"], "metadata": of_kubernetes(OBJECT_META)}
+    if kind["spec"]["names"]["kind"] in _UNSERVED:
+        return
+    root = {key: child for key, child in schema["properties"].items() if key in {"spec", "status"}}
     yield from _table(name, "", {**schema, "properties": root}, written, repeated)
 
 
@@ -118,13 +122,11 @@ def _kind_name(kind: dict[str, Any]) -> str:
 
 
 def _table(kind: str, path: str, node: Schema, written: dict[str, str], repeated: Collection[str]) -> Iterator[str]:
-    """Return the table of an object's fields, and the sections of the objects in it."""
-    lines = ["| field | type | meaning |", "|---|---|---|"]
+    """Return the list of an object's fields, and the sections of the objects in it."""
+    lines: list[str] = []
     below: list[tuple[str, Schema]] = []
     rules = list(_rules("", node))
     for name, child, is_required in _fields(node, repeated):
-        if not path and name in {"apiVersion", "kind"}:
-            continue
         place, inner = _unfolded(f"{path}.{name}".lstrip("."), child)
         is_inline = _is_inline(inner, repeated)
         shown = f"`{name}`"
@@ -133,14 +135,18 @@ def _table(kind: str, path: str, node: Schema, written: dict[str, str], repeated
                 written[key] = _anchor(kind, place)
                 below.append((place, inner))
             shown = f"[{shown}](#{written[key]})"
-        meaning = [_text(child.get("description") or inner.get("description") or ""), *_limits(child)]
-        if inner is not child:
+        meaning = [_text(child.get("description") or inner.get("description") or "")]
+        is_given = not f"{path}.{name}".lstrip(".").startswith("status.")
+        meaning += _limits(child) if is_given else ()
+        if inner is not child and is_given:
             meaning += [f"each {limit}" for limit in _limits(inner)]
             rules += _rules(f"each of `{name}`", inner) if is_inline or not _own(inner) else ()
         meaning += [f"default `{json.dumps(child['default'])}`"] if "default" in child else []
         shown = f"**{shown}**" if is_required else shown
-        lines.append(f"| {shown} | {_type(child)} | {'; '.join(filter(None, meaning))} |")
-        if inner is not child or (place, inner) not in below:  # otherwise its own table has them
+        told = "; ".join(filter(None, meaning))
+        shown += f" ({kind_of})" if (kind_of := _type(child)) != "object" else ""
+        lines.append(f"- {shown}{told and f': {told}'}")
+        if inner is not child or (place, inner) not in below:  # otherwise its own list has them
             rules += _rules(f"`{name}`", child)
     yield "\n".join(lines) + "\n"
     if rules:
@@ -161,7 +167,7 @@ def _fields(node: Schema, repeated: Collection[str], prefix: str = "") -> Iterat
 
 
 def _is_inline(node: Schema, repeated: Collection[str]) -> bool:
-    """Return whether the fields of an object stand in the table of its parent."""
+    """Return whether the fields of an object stand in the list of its parent."""
     return _own(node) and len(node["properties"]) <= _FEW_FIELDS and _key(node) not in repeated
 
 
@@ -211,9 +217,8 @@ def _limits(node: Schema) -> Iterator[str]:
         return
     if "enum" in node:
         yield f"one of {', '.join(f'`{json.dumps(value)}`' if value == '' else f'`{value}`' for value in node['enum'])}"
-    for low, high, unit in (("minLength", "maxLength", "characters"), ("minItems", "maxItems", "elements")):
+    for low, high, unit in (("minItems", "maxItems", "elements"), ("minimum", "maximum", "")):
         yield from _span(node.get(low), node.get(high), unit)
-    yield from _span(node.get("minimum"), node.get("maximum"), "")
     if node.get("minProperties"):
         yield "not empty"
     if keys := node.get("x-kubernetes-list-map-keys"):
@@ -221,7 +226,7 @@ def _limits(node: Schema) -> Iterator[str]:
     if node.get("x-kubernetes-list-type") == "set":
         yield "each once"
     if "pattern" in node:
-        yield f"as `{node['pattern'].replace('|', chr(92) + '|')}`"
+        yield f"as `{node['pattern']}`"
     if any(rule["rule"] == "self == oldSelf" for rule in node.get("x-kubernetes-validations", ())):
         yield "immutable"
 
@@ -243,7 +248,7 @@ def _rules(what: str, node: Schema) -> Iterator[str]:
 
 
 def _text(description: str) -> str:
-    return description.rstrip(".").replace("|", "\\|").replace("<", "&lt;")
+    return description.rstrip(".").replace("<", "&lt;")
 
 
 def _anchor(kind: str, path: str) -> str:

@@ -29,7 +29,8 @@ _HEAD: Final = """\
 
 `pip install '/path/to/checkout[local]'` installs all commands. Without the extra, and in the controller's image, those
 that need the embedded cluster or a display say what is missing. `trainmaster COMMAND --help` prints the same text.
-{table}
+
+{commands}.
 
 ## Which cluster
 
@@ -52,16 +53,16 @@ differ:
 
 Several commands share these options and arguments. The sections below name those that apply.
 
-| option or argument | meaning |
-|---|---|
 {common}
 """
 _SHARED_BY: Final = 3
 """So many commands have to share an option before it stands among the common ones."""
 _GROUPS: Final = {"options", "positional arguments"}
 """Titles of groups that argparse gives by itself."""
-_LONG_TABLE: Final = 10
-"""A table with more rows is printed once."""
+_ELSEWHERE: Final = {
+    "as the Training Operator spells it": "../configuration.md#flags-and-environment-of-the-training-operator"
+}
+"""Titles of groups of options that another page describes."""
 
 
 def main() -> int:
@@ -73,12 +74,10 @@ def main() -> int:
 def document() -> str:
     """Return the page."""
     parser = full_parser()
-    rows = [f"| [`{name}`](#trainmaster-{name}) | {about} |" for name, about, _ in _commands(parser)]
-    table = "\n".join(["", "| command | what it does |", "|---|---|", *rows])
+    commands = ", ".join(f"[`{name}`](#trainmaster-{name})" for name, _, _ in _commands(parser))
     common = _common(parser)
-    head = _HEAD.format(table=table, common="\n".join(common))
-    page = [head, *(text for _, about, each in _commands(parser) for text in _command(each, about, common))]
-    return "\n".join(_without_repeated_groups(page))
+    head = _HEAD.format(commands=commands, common="\n".join(common))
+    return "\n".join([head, *(text for _, about, each in _commands(parser) for text in _command(each, about, common))])
 
 
 def _common(parser: argparse.ArgumentParser) -> dict[str, str]:
@@ -102,19 +101,6 @@ def _below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
         yield from _below(each)
 
 
-def _without_repeated_groups(page: list[str]) -> Iterator[str]:
-    """Leave out a titled group of options that an earlier command has; say which one."""
-    seen: dict[str, str] = {}
-    command = ""
-    for text in page:
-        if text.startswith("##"):
-            command = text.split("`")[1]
-        elif text.count("\n") > _LONG_TABLE and command != seen.setdefault(text, command):
-            yield f"The options are those of [`{seen[text]}`](#{seen[text].replace(' ', '-')}).\n"
-            continue
-        yield text
-
-
 def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
     """Return the commands below a parser: name, what it does in a line, its own parser."""
     for action in parser._actions:  # noqa: SLF001 - argparse has no other way to see them
@@ -128,7 +114,7 @@ def _command(parser: argparse.ArgumentParser, about: str, common: dict[str, str]
     yield f"{rank} `{parser.prog}`\n"
     yield _prose(parser, parser.description or f"{_sentence(about)}.")
     if (usage := _usage(parser)) != f"{parser.prog} [options]":
-        yield f"```text\n{usage}\n```\n"
+        yield f"```text\n{usage}\n```\n" if "\n" in usage else f"`{usage}`\n"
     shared: list[str] = []
     for group in parser._action_groups:  # noqa: SLF001
         shown = [action for action in group._group_actions if _is_shown(action)]  # noqa: SLF001
@@ -137,10 +123,12 @@ def _command(parser: argparse.ArgumentParser, about: str, common: dict[str, str]
         rows = [row for row in rows if row not in common]
         if not rows:
             continue
+        if group.title in _ELSEWHERE:
+            yield f"It also takes [the flags of the Training Operator]({_ELSEWHERE[group.title]}).\n"
+            continue
         if group.title and group.title not in _GROUPS:
             yield f"{_sentence(group.title)}{_escaped(f'. {group.description}' if group.description else ':')}\n"
-        head = "option" if shown[0].option_strings else "argument"
-        yield "\n".join([f"| {head} | meaning |", "|---|---|", *rows]) + "\n"
+        yield "\n".join(rows) + "\n"
     if shared:
         yield f"[Common](#common-options): {', '.join(f'`{name}`' for name in shared)}.\n"
     if parser.epilog:
@@ -178,11 +166,11 @@ def _usage(parser: argparse.ArgumentParser) -> str:
 def _row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
     if not action.help:
         raise SystemExit(f"{parser.prog}: {action.dest} has no help: give it one")
-    names = ", ".join(f"`{name}`" for name in _names(action)).replace("|", "\\|")
+    names = ", ".join(f"`{name}`" for name in _names(action))
     formatter = argparse.HelpFormatter(parser.prog)
     text = formatter._expand_help(action)  # noqa: SLF001 - fills in %(default)s and the like
     required = "; required" if action.required and action.option_strings else ""
-    return f"| {names} | {_escaped(' '.join(text.split()))}{required} |"
+    return f"- {names}: {_escaped(' '.join(text.split()))}{required}"
 
 
 def _names(action: argparse.Action) -> Iterator[str]:
@@ -223,11 +211,9 @@ def _prose(parser: argparse.ArgumentParser, text: str | None) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return text that Markdown and tables take as it is, but for what stands in backquotes."""
+    """Return text that Markdown takes as it is, but for what stands in backquotes."""
     parts = re.split(r"(`[^`]*`)", text)
-    return "".join(
-        part.replace("|", "\\|") if part.startswith("`") else re.sub(r"([|*_<\[\]])", r"\\\1", part) for part in parts
-    )
+    return "".join(part if part.startswith("`") else re.sub(r"([*_<\[\]])", r"\\\1", part) for part in parts)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write the table of options in docs/configuration.md: from the models, which have defaults and descriptions.
+"""Write the list of options in docs/configuration.md: from the models, which have defaults and descriptions.
 
     python hack/generate_configuration.py [--check]
 
@@ -24,7 +24,7 @@ BEGIN: Final = "<!-- Written by hack/generate_configuration.py from the models; 
 
 
 class Option(NamedTuple):
-    """One line of the table."""
+    """One line of the list."""
 
     path: str
     default: str
@@ -79,8 +79,9 @@ def default_of(field: FieldInfo) -> str:
 
 def render() -> str:
     """Write what stands between the markers."""
-    lines = ["| option | default | effect |", "|---|---|---|"]
-    lines += [f"| `{each.path}` | {each.default} | {each.description} |" for each in options(Configuration)]
+    lines = [
+        f"- `{each.path}`{each.default and f' ({each.default})'}: {each.description}" for each in options(Configuration)
+    ]
     names = [f"`{name}`" for name in marked("ours")]
     lines += ["", f"{', '.join(names[:-1])} and {names[-1]} are ours: the Go manager refuses a file that has them."]
     names = [f"`{name}`" for name in marked("reloaded")]

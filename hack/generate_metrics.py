@@ -48,6 +48,8 @@ class Label(NamedTuple):
 
     name: str
     meaning: str
+    """Empty for what its name or another label tells."""
+
     values: Sequence[str] = ()
     """All of them, where they are few and always the same."""
 
@@ -121,14 +123,14 @@ LABELS: Final = (
         get_args(resilience.ViolationReason),
     ),
     Label("trainmaster_log_", "result", "`cut`: more was there than is read at once", get_args(resilience.ReadResult)),
-    Label("trainmaster_log_rule_", "trainjob_namespace", "The namespace of the TrainJob", most="namespaces"),
-    Label("trainmaster_log_rule_", "trainjob", "Its name", most="TrainJobs"),
-    Label("trainmaster_log_rule_", "rule", "The name of the rule", most="rules"),
-    Label("training_operator_", "job_namespace", "The namespace of the job", most="namespaces"),
+    Label("trainmaster_log_rule_", "trainjob_namespace", "", most="namespaces"),
+    Label("trainmaster_log_rule_", "trainjob", "", most="TrainJobs"),
+    Label("trainmaster_log_rule_", "rule", "", most="rules"),
+    Label("training_operator_", "job_namespace", "", most="namespaces"),
     Label("training_operator_", "framework", "The kind of the job, for instance `pytorch`", most="kinds"),
-    Label("trainmaster_v1_", "framework", "The same", most="kinds"),
+    Label("trainmaster_v1_", "framework", "", most="kinds"),
     Label("trainmaster_v1_", "state", "As `trainmaster explain` calls it", jobs_by_state.STATES),
-    Label("trainmaster_plugin_", "plugin", "The name of the plugin", most="plugins"),
+    Label("trainmaster_plugin_", "plugin", "", most="plugins"),
     Label("trainmaster_plugin_", "phase", "What it was called for", tuple(PHASES)),
     Label("trainmaster_plugin_", "result", "How the call ended", get_args(plugins.CallResult)),
     Label("trainmaster_plugin_", "reason", "Why it was left out", ("PluginFailed", "PluginQuarantined")),
@@ -138,13 +140,13 @@ LABELS: Final = (
     ),
     Label("trainmaster_informer_", "method", "How the snapshot was taken", get_args(cache.SnapshotMethod)),
     Label("trainmaster_informer_", "cause", "Why the watch ended", get_args(cache.RestartCause)),
-    Label("controller_runtime_", "controller", "The name of the controller", most="controllers"),
+    Label("controller_runtime_", "controller", "", most="controllers"),
     Label("controller_runtime_", "result", "How the reconcile ended", get_args(controller.Result)),
     Label("controller_runtime_webhook_", "webhook", "The path of the webhook", most="webhooks"),
     Label("controller_runtime_webhook_", "code", "The HTTP status code", ("200", "500")),
-    Label("leader_election_", "name", "The name of the Lease", most=1),
-    Label("workqueue_", "controller", "The name of the controller", most="controllers"),
-    Label("workqueue_", "name", "The same", most=1),
+    Label("leader_election_", "name", "The Lease", most=1),
+    Label("workqueue_", "controller", "", most="controllers"),
+    Label("workqueue_", "name", "", most=1),
     Label(
         "workqueue_", "priority",
         f"0, 100 for changes, -100 for what can wait; beyond 25 of them `{queue.TOO_MANY_PRIORITIES}`",
@@ -152,7 +154,7 @@ LABELS: Final = (
     ),
     Label("rest_client_", "host", "Where the API server is", most=1),
     Label("rest_client_", "method", "The HTTP method", rest_client.METHODS),
-    Label("rest_client_", "verb", "The same", rest_client.METHODS),
+    Label("rest_client_", "verb", "", rest_client.METHODS),
     Label(
         "rest_client_", "code", f"The HTTP status code, or `{rest_client.NO_ANSWER}`; seldom another one than these",
         _JOB_CODES,
@@ -169,9 +171,9 @@ LABELS: Final = (
     ),
     Label("trainmaster_tracing_", "result", "What became of them", ("exported", "failed", "dropped")),
     Label("trainmaster_gc_", "generation", "Of the garbage collector", ("0", "1", "2")),
-    Label("python_gc_", "generation", "Of the garbage collector", ("0", "1", "2")),
+    Label("python_gc_", "generation", "", ("0", "1", "2")),
     *(
-        Label("python_info", name, "Of the interpreter", most=1)
+        Label("python_info", name, "", most=1)
         for name in ("version", "implementation", "major", "minor", "patchlevel")
     ),
 )  # fmt: skip
@@ -257,37 +259,40 @@ def render() -> str:
 
 
 def _section(title: str, of_it: Sequence[Family]) -> Iterator[str]:
-    yield from (f"## {title}", "", "| family | type | labels | series at most | meaning |", "|---|---|---|---|---|")
+    yield from (f"## {title}", "")
     for family in of_it:
         number, others = bound_of(family)
-        bound = " \N{MULTIPLICATION SIGN} ".join([*([f"{number:,}"] if number > 1 or not others else []), *others])
-        labels = ", ".join(f"`{name}`" for name in family.labels)
-        yield f"| `{family.name}` | {family.type} | {labels} | {bound} | {family.meaning} |"
+        bound = " \N{MULTIPLICATION SIGN} ".join([f"{number:,}", *others])
+        labels = f" by {', '.join(f'`{name}`' for name in family.labels)}" if family.labels else ""
+        at_most = f"; {bound}" if number > 1 else ""
+        yield f"- `{family.name}` ({family.type}{labels}{at_most}): {family.meaning}"
     if title == "TrainJobs":
         total = sum(bound_of(family)[0] for family in of_it)
         yield from ("", f"All of them together: {total:,} series at most.")
     labels_of_it = [
-        each for each in LABELS if any(each == label_of(family, name) for family in of_it for name in family.labels)
+        each
+        for each in LABELS
+        if each.meaning and any(each == label_of(family, name) for family in of_it for name in family.labels)
     ]
     if labels_of_it:
-        yield from ("", "| label | tells | values |", "|---|---|---|")
+        yield from ("", "Labels:", "")
         names = [label.name for label in labels_of_it]
         for label in labels_of_it:
             of = f" of `{label.families}*`" if names.count(label.name) > 1 else ""
-            yield f"| `{label.name}`{of} | {label.meaning} | {_values_of(label)} |"
+            yield f"- `{label.name}`{of}: {label.meaning}{_values_of(label)}"
     if title == "TrainJobs":
-        yield from ("", "Reasons by state:", "", "| state | reasons |", "|---|---|")
-        for state, reasons in REASONS.items():
-            yield f"| `{state}` | {_values(reasons)} |"
+        yield from ("", "Reasons by state, often empty; all others have none:", "")
+        for state, (_, *reasons) in REASONS.items():
+            if reasons:
+                yield f"- `{state}`: {_values(reasons)}"
     yield ""
 
 
 def _values_of(label: Label) -> str:
-    if label.name == "reason" and label.values == _REASONS:
-        return "see below"
-    if label.values:
-        return _values(label.values)
-    return f"{label.most} at most" if isinstance(label.most, int) else label.most
+    """Return what follows the meaning of a label: its values, where they are always the same and not in it."""
+    if label.values == _REASONS or all(f"`{value}`" in label.meaning for value in label.values):
+        return ""
+    return f": {_values(label.values)}"
 
 
 def _values(values: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Write alerts and dashboards of the manager, and the list of alerts, or check with --check that they are up to date.
+"""Write alerts and dashboards of the manager, or check with --check that they are up to date.
 
 What is in them is made in `trainmaster.metrics`, of its families.
 """
@@ -6,7 +6,6 @@ What is in them is made in `trainmaster.metrics`, of its families.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Final
@@ -20,7 +19,6 @@ from trainmaster.runtime.jsontree import JsonObject
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 COMPONENT: Final = ROOT / "deploy/components/monitoring"
-PAGE: Final = ROOT / "docs/monitoring.md"
 PLAIN: Final = ROOT / "deploy/prometheus/trainmaster.rules.yaml"
 
 LABELS: Final = {
@@ -40,25 +38,6 @@ def prometheus_rule() -> JsonObject:
     }
 
 
-_BEGIN: Final = "<!-- Written by hack/generate_monitoring.py from the alerts; edit those. -->\n"
-
-
-def page() -> str:
-    """Return the page of the documentation with the table of alerts as it is now."""
-    rows = [
-        f"| [{alert.name}](runbooks/README.md#{alert.name.lower()}) | {alert.severity} | {alert.duration} "
-        f"| {_plain(alert.summary)} |\n"
-        for alerts in GROUPS.values()
-        for alert in alerts
-    ]
-    table = "| alert | severity | after | what is wrong |\n|---|---|---|---|\n" + "".join(rows)
-    return generator.spliced(PAGE, _BEGIN, f"\n{table}\n")
-
-
-def _plain(summary: str) -> str:
-    return re.sub(r"\{\{ \$labels\.(\w+) \}\}", r"*\1*", summary)
-
-
 def files() -> dict[Path, str]:
     """Return the text of each generated file."""
 
@@ -68,7 +47,6 @@ def files() -> dict[Path, str]:
 
     return {
         COMPONENT / "prometheus_rule.yaml": written(prometheus_rule()),
-        PAGE: page(),
         PLAIN: written({"groups": rule_groups(GROUPS)}),
         **{
             COMPONENT / f"dashboards/{dashboard.uid}.json": json.dumps(grafana_dashboard(dashboard), indent=1) + "\n"

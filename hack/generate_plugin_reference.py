@@ -31,10 +31,8 @@ Import all names from `trainmaster.runtime.sdk`. [Write a plugin](write-a-plugin
 """
 
 _MODELS: Final = """\
-Models of the [API](reference/trainer-v1alpha1.md), which describes their fields. In Python the fields are in
-snake_case: `numNodes` is `num_nodes`.
-
-{names}
+Models of the [API](reference/trainer-v1alpha1.md), which describes their fields, such as `TrainJob`. In Python the
+fields are in snake_case: `numNodes` is `num_nodes`.
 """
 
 _SUITE: Final = """\
@@ -42,8 +40,6 @@ _SUITE: Final = """\
 
 [Test a plugin](write-a-plugin.md#test-it) shows how to run it.
 
-| test | what it checks |
-|---|---|
 """
 
 
@@ -59,7 +55,7 @@ def document() -> str:
     described = {name: getattr(sdk, name) for name in sdk.__all__ if getattr(sdk, name) not in PHASES.values()}
     parts += ["## What plugins are given, and what they return\n", *_classes(described)]
     parts += ["## Functions\n", _functions(described)]
-    parts += ["## Models of the API\n", _models(described)]
+    parts += ["## Models of the API\n", _MODELS]
     parts += ["## Constants\n", *_constants(described), _suite()]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
@@ -83,18 +79,13 @@ def _classes(described: dict[str, Any]) -> Iterator[str]:
             yield f"### `{name}`\n\n{_text(thing)}\n{_members(thing)}"
 
 
-def _models(described: dict[str, Any]) -> str:
-    models = [name for name, thing in described.items() if _is_ours(thing) and issubclass(thing, BaseModel)]
-    return _MODELS.format(names=", ".join(f"`{name}`" for name in models))
-
-
 def _is_ours(thing: Any) -> bool:
     return isinstance(thing, type) and thing.__module__.startswith("trainmaster.")
 
 
 def _suite() -> str:
     tests = {name: test for name, test in vars(PluginConformance).items() if name.startswith("test_")}
-    return _SUITE + "\n".join(f"| `{name}` | {_first(test)} |" for name, test in tests.items())
+    return _SUITE + "\n".join(f"- `{name}`: {_first(test)}" for name, test in tests.items())
 
 
 def _members(thing: type) -> str:
@@ -116,18 +107,16 @@ def _methods(thing: type) -> Iterator[str]:
 
 def _functions(described: dict[str, Any]) -> str:
     rows = [
-        f"| `{name}{_arguments(thing)}` | {_first(thing)} |"
+        f"- `{name}{_arguments(thing)}`: {_first(thing)}"
         for name, thing in described.items()
         if inspect.isfunction(thing)
     ]
-    return "\n".join(["| function | effect |", "|---|---|", *rows])
+    return "\n".join(rows)
 
 
 def _constants(described: dict[str, Any]) -> Iterator[str]:
     values = {name: thing for name, thing in described.items() if isinstance(thing, str | int | tuple)}
-    yield "\n".join(
-        ["| name | value |", "|---|---|", *(f"| `{name}` | `{value!r}` |" for name, value in values.items())]
-    )
+    yield "\n".join(f"- `{name}`: `{value!r}`" for name, value in values.items())
 
 
 def _arguments(function: Any, *, skip: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""docs/convert.md, with conversions.md for the other kinds, and docs/tuning.md: examples and names are right."""
+"""docs/convert.md, with conversions.md for an example of each kind, and docs/tuning.md: names are right."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from trainmaster.runtime.yamltext import load_yaml, load_yaml_documents
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs/convert.md").read_text(encoding="utf-8")
-OTHER_KINDS = (Path(__file__).parent / "conversions.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```yaml\n(.*?)```\n\nbecomes\n\n```yaml\n(.*?)```\n", TEXT + OTHER_KINDS, re.DOTALL)
+CONVERSIONS = (Path(__file__).parent / "conversions.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```yaml\n(.*?)```\n\nbecomes\n\n```yaml\n(.*?)```\n", CONVERSIONS, re.DOTALL)
 TABLE = TEXT.partition("## Every field")[2].partition("### MPI by ssh")[0]
 
 

@@ -22,14 +22,10 @@ GUIDE = (ROOT / "docs/guides/explain.md").read_text()
 FILES = (ROOT / "docs/guides/files.md").read_text()
 
 
-def test_every_cause_stands_in_the_table_in_the_words_of_the_command() -> None:
-    rows = [
-        line
-        for line in GUIDE.splitlines()
-        if line.startswith("| `") and line.endswith((" start |", " finish |", " failed |"))
-    ]
+def test_every_cause_is_listed_in_the_words_of_the_command() -> None:
+    rows = [line for line in GUIDE.splitlines() if line.endswith(("start)", "finish)", "failed)"))]
     wanted = [
-        f"| `{cause}` | {cause.summary} | {', '.join(each for each in Question if each in cause.questions)} |"
+        f"- `{cause}`: {cause.summary} ({', '.join(each for each in Question if each in cause.questions)})"
         for cause in Cause
     ]
     assert rows == wanted

@@ -29,8 +29,8 @@ def test_every_reserved_variable_of_a_framework_is_explained() -> None:
     page = text("environment.md")
     reserved = {*constants.TORCH_RESERVED_ENV, *constants.XGBOOST_RESERVED_ENV}
     reserved.update(*constants.MPI_RESERVED_ENV.values())
-    rows = [line for line in page.splitlines() if line.endswith("| reserved |")]
-    assert {name for line in rows for name in re.findall(r"`([A-Z]\w+)`", line.split("|")[1])} == reserved
+    names = re.findall(r"^- (.*) \(.*, reserved\): ", page, re.MULTILINE)
+    assert {name for each in names for name in re.findall(r"`([A-Z]\w+)`", each)} == reserved
 
 
 def test_every_variable_of_ours_that_a_program_reads_is_explained() -> None:

@@ -116,7 +116,7 @@ def test_every_option_is_documented_and_has_a_test_that_proves_its_effect() -> N
     options = list(leaves(Configuration))
     assert set(options) == set(PROVED)
     text = (ROOT / "docs/configuration.md").read_text()
-    assert [option for option in options if f"| `{option}` |" not in text] == []
+    assert [option for option in options if f"\n- `{option}`" not in text] == []
     for path, names in groupby(sorted(test.split("::") for test in PROVED.values()), key=itemgetter(0)):
         defined = re.findall(r"def (test_\w+)\(", (ROOT / "tests/controller" / path).read_text())
         assert {name for _, name in names} - set(defined) == set(), path

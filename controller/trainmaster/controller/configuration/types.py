@@ -418,7 +418,7 @@ class Configuration(_Section):
     watch_namespaces: Namespaces = Field(
         default_factory=list,
         description="Namespaces to serve. Each is watched separately, so rights in these are enough ([named "
-        "namespaces](namespaced.md)).",
+        "namespaces](rbac.md#two-namespaces)).",
         json_schema_extra={"default": "all namespaces", **OURS},
     )
     shutdown_delay_duration: ShutdownDelay = Field(

@@ -27,10 +27,7 @@ from trainmaster.controller.configuration import (
     decode_configuration,
 )
 
-_FILE_HELP = (
-    "a configuration file, a directory of such files (*.yaml), or a manifest of the ConfigMap that holds them; - is "
-    "standard input"
-)
+_FILE_HELP = "configuration file, directory of *.yaml, or manifest of their ConfigMap; - for standard input"
 
 
 def command(commands: Any) -> None:
@@ -44,7 +41,7 @@ def command(commands: Any) -> None:
         "check",
         help="tell everything that is wrong with files",
         description="Report all errors in configuration files, and options without effect, with line and column. "
-        "Several files are merged in order. Installed plugins check their options.",
+        "Installed plugins check their options.",
     )
     check.add_argument("files", nargs="+", metavar="FILE", help=_FILE_HELP)
     check.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
@@ -60,7 +57,7 @@ def command(commands: Any) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help=f"{_FILE_HELP}. May be repeated: files are merged in order; default: none, all defaults",
+        help=f"{_FILE_HELP}. May be repeated; merged in order; default: built-in defaults",
     )
     show.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
     add_training_operator_flags(show)

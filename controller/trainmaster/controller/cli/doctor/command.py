@@ -36,10 +36,9 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "doctor",
-        description="Before an installation, an update or a replacement of the Go manager: report what in the cluster "
-        "prevents it, what changes, and what to do. Afterwards: report whether the installation is healthy. What you "
-        "may not read is unknown. Nothing is written. Exit codes: 0 nothing fails, 1 something does, 2 no answer from "
-        "the cluster.",
+        description="Report what in the cluster prevents an installation, an update or a replacement of the Go "
+        "manager, and afterwards whether the installation is healthy. Nothing is written. Exit codes: 0 nothing fails, "
+        "1 something does, 2 no answer from the cluster.",
     )
     add_kubeconfig_option(parser)
     parser.add_argument(

@@ -49,7 +49,7 @@ def command(commands: Any) -> None:
         "convert",
         description="Print jobs of kubeflow.org/v1 as TrainJobs with TrainingRuntimes, TrainJobs and runtimes of "
         "early versions in today's form, and other objects unchanged. Standard error lists fields that change or have "
-        "no equivalent. No cluster is needed.",
+        "no equivalent.",
     )
     add_files_option(parser)
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")

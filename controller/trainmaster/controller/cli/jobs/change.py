@@ -57,8 +57,8 @@ async def _delete_some(client: KubeClient, arguments: argparse.Namespace) -> int
 def suspend(commands: Any) -> None:
     """Add `suspend`."""
     about = (
-        "End the pods of jobs, which `trainmaster resume` starts anew. What they had computed is lost, unless the "
-        "training writes checkpoints and continues from them."
+        "End the pods of jobs, which `trainmaster resume` starts anew. What they computed after their last checkpoint "
+        "is lost."
     )
     _add(commands, "suspend", about, lambda client, job: _set_suspend(client, job, suspend=True))
 

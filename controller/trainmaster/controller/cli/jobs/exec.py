@@ -63,8 +63,8 @@ def command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "exec",
         usage="trainmaster exec JOB [--rank N] [options] -- PROGRAM ...",
-        description="Run a program in the container of rank 0 of a running job (or its launcher), or of another rank, "
-        "with a terminal if there is one. On the embedded cluster it can see and end all your processes.",
+        description="Run a program in a container of a running job. On the embedded cluster it can see and end all "
+        "your processes.",
     )
     add_job(parser)
     parser.add_argument("--rank", type=count, metavar="N", help="the rank; default: 0, or the launcher")

@@ -301,8 +301,7 @@ def attach(commands: Any) -> None:
     """Add `attach`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "attach",
-        description="Follow a job like `trainmaster run`, with the same exit codes. Ctrl-C does not end the job. Says "
-        "how a finished job ended.",
+        description="Follow a job like `trainmaster run`, with the same exit codes. Ctrl-C does not end the job.",
     )
     parser.add_argument("job", metavar="JOB", help="its name, as `trainmaster list` has it")
     which = parser.add_mutually_exclusive_group()

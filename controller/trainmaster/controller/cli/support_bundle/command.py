@@ -33,8 +33,8 @@ def command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "support-bundle",
         description="Collect versions, the manager's configuration and logs, jobs with their objects, and the output "
-        "of doctor in an archive. Nothing is written to the cluster. Credentials, values of environment variables, "
-        "and data of Secrets and ConfigMaps are omitted. Its index.json lists what could not be read.",
+        "of doctor in an archive, without credentials, values of environment variables, and data of Secrets and "
+        "ConfigMaps.",
     )
     parser.add_argument("jobs", nargs="*", metavar="JOB", help="only these jobs of one namespace, NAME or KIND/NAME")
     parser.add_argument(
