@@ -97,11 +97,12 @@ def _exported(name: str, thing: Any) -> Iterator[str]:
         yield f"class {name}"
         yield from (f"{name}.{each.name} = {each.value!r}" for each in thing)
     elif isinstance(thing, type) and thing.__module__.startswith("trainmaster."):
-        bases = [base.__name__ for base in thing.__bases__ if base not in {object, BaseModel}]
         yield f"class {name}"
-        yield from (f"{name} is a {base}" for base in bases)
-        if thing not in PHASES.values():
-            yield from _members(name, thing)
+        for part in _parts(thing):
+            bases = [base for base in part.__bases__ if base not in {object, BaseModel} and not _is_inner(base)]
+            yield from (f"{name} is a {base.__name__}" for base in bases)
+            if thing not in PHASES.values():
+                yield from _members(name, part)
     elif inspect.isfunction(thing):
         yield f"def {name}"
         yield from _signature(name, thing)
@@ -109,6 +110,17 @@ def _exported(name: str, thing: Any) -> Iterator[str]:
         yield f"{name} = {thing!r}"
     elif name != "API_VERSION":
         yield f"{name}: {type(thing).__name__ if not _is_alias(thing) else thing}"
+
+
+def _is_inner(base: type) -> bool:
+    return base.__module__.startswith("trainmaster.") and base.__name__ not in sdk.__all__
+
+
+def _parts(thing: type) -> Iterator[type]:
+    """Return a class and those of its bases that plugins do not see as such."""
+    yield thing
+    for base in filter(_is_inner, thing.__bases__):
+        yield from _parts(base)
 
 
 def _extension_point(point: str) -> Iterator[str]:

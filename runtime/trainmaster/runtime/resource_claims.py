@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from trainmaster.runtime.api.constants import NODE
+from trainmaster.runtime.api.scheduling import claim_entry
 from trainmaster.runtime.api.trainjob import ResourceClaim, TrainJob
 from trainmaster.runtime.info import Info, PodSet
 from trainmaster.runtime.jsontree import JsonObject
@@ -72,7 +73,7 @@ def add_claims(info: Info, job: TrainJob) -> None:
 
 def _declare(pods: PodSet, claim: ResourceClaim) -> None:
     others = [each for each in claims_of(pods) if each["name"] != claim.name]
-    pods.pod_spec["resourceClaims"] = [*others, claim.entry]
+    pods.pod_spec["resourceClaims"] = [*others, claim_entry(claim)]
 
 
 def _use(container: JsonObject | None, name: str) -> None:

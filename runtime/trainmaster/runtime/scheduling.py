@@ -25,6 +25,7 @@ from trainmaster.runtime.api.scheduling import (
     ReplicatedJobScheduling,
     Scheduling,
     SchedulingPolicy,
+    claim_entry,
 )
 from trainmaster.runtime.api.trainingruntime import PodGroupPolicy
 from trainmaster.runtime.field_errors import FieldError, did_you_mean
@@ -75,7 +76,7 @@ def groups_of(scheduling: Scheduling, template: JsonObject) -> list[Group]:
 def _group_of(entry: ReplicatedJobScheduling) -> Group:
     members = tuple(entry.target_replicated_jobs)
     rules = entry if entry.job is None else entry.job
-    claims = tuple(each.entry for each in rules.resource_claims)
+    claims = tuple(claim_entry(each) for each in rules.resource_claims)
     return Group(members[0], members, rules, per_job=entry.job is not None, claims=claims)
 
 
@@ -168,7 +169,7 @@ def _claim_problems(claims: Sequence[PodResourceClaim], path: str) -> Iterator[F
             yield FieldError(f"{field}.name", problem, value=claim.name)
         if claim.name in seen:
             yield FieldError(f"{field}.name", "is the name of another claim", type="Duplicate", value=claim.name)
-        if len(claim.entry) != 2:  # its name and one source
+        if len(claim_entry(claim)) != 2:  # its name and one source
             detail = "must have exactly one of resourceClaimName and resourceClaimTemplateName"
             yield FieldError(field, detail, value=claim.to_json())
         seen.add(claim.name)

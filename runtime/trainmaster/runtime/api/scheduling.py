@@ -99,14 +99,14 @@ class PodResourceClaim(ApiModel):
     resource_claim_template_name: Annotated[str | None, Schema(maxLength=SUBDOMAIN)] = None
     """A ResourceClaimTemplate, from which each node gets a claim of its own."""
 
-    @property
-    def entry(self) -> JsonObject:
-        """Itself in `resourceClaims` of a pod or a PodGroup, without an empty source."""
-        sources = {
-            "resourceClaimName": self.resource_claim_name,
-            "resourceClaimTemplateName": self.resource_claim_template_name,
-        }
-        return {"name": self.name, **{field: name for field, name in sources.items() if name}}
+
+def claim_entry(claim: PodResourceClaim) -> JsonObject:
+    """Return a claim as `resourceClaims` of a pod or a PodGroup has it, without an empty source."""
+    sources = {
+        "resourceClaimName": claim.resource_claim_name,
+        "resourceClaimTemplateName": claim.resource_claim_template_name,
+    }
+    return {"name": claim.name, **{field: name for field, name in sources.items() if name}}
 
 
 class ClaimingGroupScheduling(GroupScheduling):
