@@ -88,6 +88,10 @@ class ClusterSettings:
     elastic_jobsets: bool = False
     """Whether JobSets may change their size, as with JobSet's feature gate ElasticJobSet."""
 
+    workload_aware_scheduling: bool = False
+    """Whether Workloads and PodGroups are served and their gangs bound, as with the feature gates GenericWorkload and
+    GangScheduling of Kubernetes."""
+
     endpoint_lag: float = 0.0
     """Seconds by which connections to Services follow changes of their endpoints; for tests, see `proxy.resolver`."""
 

@@ -40,6 +40,9 @@ EVENTS_V1 = GroupResource("events.k8s.io", "events")
 """Events under their newer name; they share one storage with `EVENTS`."""
 CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 PRIORITY_CLASSES = GroupResource("scheduling.k8s.io", "priorityclasses")
+WORKLOADS = GroupResource("scheduling.k8s.io", "workloads")
+WORKLOAD_POD_GROUPS = GroupResource("scheduling.k8s.io", "podgroups")
+"""Groups that Kubernetes itself schedules."""
 RUNTIME_CLASSES = GroupResource("node.k8s.io", "runtimeclasses")
 MUTATING_WEBHOOKS = GroupResource("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
 VALIDATING_WEBHOOKS = GroupResource("admissionregistration.k8s.io", "validatingwebhookconfigurations")

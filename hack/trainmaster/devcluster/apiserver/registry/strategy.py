@@ -85,6 +85,10 @@ class Strategy:
         """Return the broken rules of a change through the main endpoint."""
         return []
 
+    def validate_status(self, obj: JsonObject) -> list[FieldError]:
+        """Return the broken rules of a status that its own endpoint writes, if the schema does not tell them."""
+        return []
+
     def validate_subresource_update(self, obj: JsonObject, old: JsonObject, subresource: str) -> list[FieldError]:
         """Return the broken rules of a change through a subresource of the kind's own."""
         return []
