@@ -255,6 +255,8 @@ async def test_a_plain_pod_goes_on_beside_a_gang_that_waits(cluster: Stepper) ->
     await group(cluster, gang=2)
     await pods(cluster, "p0", "p1")
     container = {"name": "main", "image": "img", "resources": {"requests": {"cpu": "1"}}}
-    await cluster.api.create(PODS, {"metadata": {"name": "x"}, "spec": {"containers": [container]}}, namespace="default")
+    await cluster.api.create(
+        PODS, {"metadata": {"name": "x"}, "spec": {"containers": [container]}}, namespace="default"
+    )
     await cluster.settle()
     assert bound(cluster) == ["x"]

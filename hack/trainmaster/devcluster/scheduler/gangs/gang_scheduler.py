@@ -115,9 +115,7 @@ class GangScheduler:
                 limit = left_of(queue, [members, *(each.members for each in self._others(key, queue=name))])
         snapshot = Snapshot(self._api, nodes, self._node_infos, limit=limit)
         of_kubernetes = key.resource == WORKLOAD_POD_GROUPS
-        return plan_gang(
-            requirement, members, snapshot, nodes=len(nodes), waiting=waiting, of_kubernetes=of_kubernetes
-        )
+        return plan_gang(requirement, members, snapshot, nodes=len(nodes), waiting=waiting, of_kubernetes=of_kubernetes)
 
     def _others(self, key: ObjectKey, *, queue: str | None = None) -> Iterator[Neighbour]:
         """Return all other groups of Volcano, or those of one queue."""
