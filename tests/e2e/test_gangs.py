@@ -1,4 +1,4 @@
-"""A gang that Kubernetes itself schedules, on a whole cluster: it starts whole, or waits whole, also when it restarts."""
+"""A gang that Kubernetes itself schedules, on a whole cluster: it starts or waits whole, also when it restarts."""
 
 from __future__ import annotations
 

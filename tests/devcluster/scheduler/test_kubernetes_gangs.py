@@ -1,4 +1,4 @@
-"""Gangs that Kubernetes itself schedules, as recorded from kube-scheduler 1.36.2 with GenericWorkload and GangScheduling.
+"""Gangs that Kubernetes itself schedules, as recorded from kube-scheduler 1.36.2.
 
 The names are those of the recording. Not offered, and so not here:
 - S9, S10, S25, S26: preemption by groups; S19, S30: topology; S21: claims of devices.

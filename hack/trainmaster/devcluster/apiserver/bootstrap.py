@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.admission.plugins import (
-    limitranger,
     podsecurity,
     priority,
     runtimeclass,
@@ -176,11 +175,9 @@ def register_plugins(api: Api) -> None:
     else:
         for resource in (DEPLOYMENTS, JOBS, PODS, REPLICA_SETS):
             api.add_admission(resource, workload.drop_scheduling_groups)
-    api.add_admission(PODS, limitranger.pod_admission(api))
     api.add_admission(PODS, priority.pod_admission(api))
     api.add_admission(PODS, runtimeclass.pod_admission(api))
     api.add_admission(PODS, podsecurity.pod_admission(api))
-    api.add_admission(PERSISTENT_VOLUME_CLAIMS, limitranger.claim_admission(api))
     api.add_admission(PERSISTENT_VOLUME_CLAIMS, storageobjectinuseprotection.claim_admission())
     api.add_admission(PRIORITY_CLASSES, priority.class_admission(api))
 

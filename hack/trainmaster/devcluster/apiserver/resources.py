@@ -27,8 +27,6 @@ SERVICE_ACCOUNTS = GroupResource("", "serviceaccounts")
 EVENTS = GroupResource("", "events")
 NODES = GroupResource("", "nodes")
 PERSISTENT_VOLUME_CLAIMS = GroupResource("", "persistentvolumeclaims")
-LIMIT_RANGES = GroupResource("", "limitranges")
-ENDPOINTS = GroupResource("", "endpoints")
 
 DEPLOYMENTS = GroupResource("apps", "deployments")
 REPLICA_SETS = GroupResource("apps", "replicasets")

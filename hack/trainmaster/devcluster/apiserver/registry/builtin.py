@@ -13,7 +13,6 @@ from trainmaster.devcluster.apiserver.registry.apps import deployment, replicase
 from trainmaster.devcluster.apiserver.registry.core import (
     configmap,
     event,
-    limitrange,
     namespace,
     persistentvolumeclaim,
     pod,
@@ -34,7 +33,6 @@ def builtin_kinds(registry: Registry, *, workload_aware_scheduling: bool = False
         service.kind(),
         event.core_kind(),
         persistentvolumeclaim.kind(),
-        limitrange.kind(),
         deployment.kind(),
         replicaset.kind(),
         batch.kind(),

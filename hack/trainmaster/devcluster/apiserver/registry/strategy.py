@@ -124,6 +124,13 @@ class Strategy:
         return False
 
 
+def protect(obj: JsonObject, finalizer: str) -> None:
+    """Give an object a finalizer, by which it outlives its deletion."""
+    finalizers = obj["metadata"].setdefault("finalizers", [])
+    if finalizer not in finalizers:
+        finalizers.append(finalizer)
+
+
 def restore(obj: JsonObject, old: Mapping[str, Any], field: str) -> None:
     """Put the old value of a field back, or its absence."""
     if field in old:

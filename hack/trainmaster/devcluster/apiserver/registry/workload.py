@@ -7,14 +7,14 @@ Fields of its other gates (topology, disruption modes, priorities, claims of dev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from trainmaster.devcluster.apiserver.errors import FieldError, immutable, too_many
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
 from trainmaster.devcluster.apiserver.registry.fields import invalid, needs, one_of, optional_name, required
 from trainmaster.devcluster.apiserver.registry.registry import Kind
-from trainmaster.devcluster.apiserver.registry.strategy import Strategy
+from trainmaster.devcluster.apiserver.registry.strategy import Strategy, protect, restore
 from trainmaster.devcluster.apiserver.resources import WORKLOADS
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import NameRule, dns_label, dns_subdomain, path_segment
@@ -32,6 +32,10 @@ class _FixedSpecStrategy(Strategy):
         """Give every object a spec."""
         obj.setdefault("spec", {})
 
+    def prepare_for_create(self, obj: JsonObject) -> None:
+        """Bring the spec into the form in which it is stored."""
+        obj["spec"] = self.stored_spec(obj["spec"])
+
     def prepare_for_update(self, obj: JsonObject, old: JsonObject) -> None:
         """Bring the spec into the form in which it is stored."""
         obj["spec"] = self.stored_spec(obj["spec"])
@@ -48,10 +52,6 @@ class _FixedSpecStrategy(Strategy):
 
 class WorkloadStrategy(_FixedSpecStrategy):
     """Workloads: templates of PodGroups."""
-
-    def prepare_for_create(self, obj: JsonObject) -> None:
-        """Bring the spec into the form in which it is stored."""
-        obj["spec"] = self.stored_spec(obj["spec"])
 
     def stored_spec(self, spec: JsonObject) -> JsonObject:
         """Return the spec with its templates in their stored form."""
@@ -75,15 +75,14 @@ class PodGroupStrategy(_FixedSpecStrategy):
 
     def prepare_for_create(self, obj: JsonObject) -> None:
         """Start without a status, and protected."""
-        obj["spec"], obj["status"] = self.stored_spec(obj["spec"]), {}
-        finalizers = obj["metadata"].setdefault("finalizers", [])
-        if POD_GROUP_PROTECTION_FINALIZER not in finalizers:
-            finalizers.append(POD_GROUP_PROTECTION_FINALIZER)
+        super().prepare_for_create(obj)
+        obj["status"] = {}
+        protect(obj, POD_GROUP_PROTECTION_FINALIZER)
 
     def prepare_for_status_update(self, obj: JsonObject, old: JsonObject) -> None:
         """Restore everything else; labels, too."""
-        obj["metadata"] = {**old["metadata"], "managedFields": obj["metadata"].get("managedFields")}
-        obj["spec"] = old["spec"]
+        super().prepare_for_status_update(obj, old)
+        restore(obj["metadata"], old["metadata"], "labels")
         obj.setdefault("status", {}).pop("resourceClaimStatuses", None)
 
     def stored_spec(self, spec: JsonObject) -> JsonObject:
@@ -100,11 +99,7 @@ class PodGroupStrategy(_FixedSpecStrategy):
 
     def validate_status(self, obj: JsonObject) -> list[FieldError]:
         """Check conditions."""
-        return [
-            problem
-            for index, condition in enumerate((obj.get("status") or {}).get("conditions") or ())
-            for problem in _validate_condition(f"status.conditions[{index}]", condition)
-        ]
+        return list(_validate_conditions(obj["status"].get("conditions") or ()))
 
 
 def _validate_workload(spec: JsonObject) -> Iterator[FieldError]:
@@ -154,10 +149,12 @@ def _validate_policy(policy: JsonObject, path: str) -> Iterator[FieldError]:
             yield from invalid(f"{path}.gang.minCount", least, ["must be greater than or equal to 1"])
 
 
-def _validate_condition(path: str, condition: JsonObject) -> Iterator[FieldError]:
-    yield from needs(condition, path, "type")
-    yield from one_of(f"{path}.status", condition.get("status") or "", ("False", "True", "Unknown"))
-    yield from needs(condition, path, "lastTransitionTime", "reason")
+def _validate_conditions(conditions: Iterable[JsonObject]) -> Iterator[FieldError]:
+    for index, condition in enumerate(conditions):
+        path = f"status.conditions[{index}]"
+        yield from needs(condition, path, "type")
+        yield from one_of(f"{path}.status", condition.get("status") or "", ("False", "True", "Unknown"))
+        yield from needs(condition, path, "lastTransitionTime", "reason")
 
 
 def kinds() -> list[Kind]:

@@ -30,24 +30,19 @@ def pod_group_admission(api: Api) -> AdmissionHook:
     """Return the hook for PodGroups."""
 
     def admit(operation: Operation, group: JsonObject, _old: JsonObject | None) -> JsonObject:
-        reference = (group["spec"].get("podGroupTemplateRef") or {}).get("workload")
+        metadata, reference = group["metadata"], (group["spec"].get("podGroupTemplateRef") or {}).get("workload")
         if operation == "CREATE" and reference and not list(validate_pod_group_spec(group["spec"])):
-            metadata, (workload, template) = group["metadata"], (reference[f] for f in _REFERENCE)
+            workload, template = reference["workloadName"], reference["podGroupTemplateName"]
             record = api.store.get(ObjectKey(WORKLOADS, metadata["namespace"], workload))
-            problem = ""
-            if record is None:
-                problem = f'Workload "{workload}" not found'
-            elif all(each["name"] != template for each in record.object["spec"]["podGroupTemplates"]):
-                problem = f'PodGroupTemplate "{template}" not found in Workload "{workload}"'
-            if problem:
-                text = f"PodGroup rejected: {problem}"
+            text = f'PodGroup rejected: Workload "{workload}" not found'
+            if record is not None:
+                text = f'PodGroup rejected: PodGroupTemplate "{template}" not found in Workload "{workload}"'
+            templates = () if record is None else record.object["spec"]["podGroupTemplates"]
+            if all(each["name"] != template for each in templates):
                 raise errors.forbidden(text, resource=WORKLOAD_POD_GROUPS, name=metadata.get("name", ""))
         return group
 
     return admit
-
-
-_REFERENCE = ("workloadName", "podGroupTemplateName")
 
 
 def job_admission(api: Api) -> AdmissionHook:
