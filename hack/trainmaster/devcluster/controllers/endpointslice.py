@@ -143,35 +143,6 @@ def _reference(pod: JsonObject) -> JsonObject:
     return {"kind": "Pod", "namespace": metadata["namespace"], "name": metadata["name"], "uid": metadata["uid"]}
 
 
-class _PodsByLabel:
-    """Pods by each of their labels: a selector is asked for the pods with one of its labels, not for all there are."""
-
-    def __init__(self) -> None:
-        self._pods: dict[_Label, dict[ObjectKey, JsonObject]] = {}
-
-    def observe(self, event: Event) -> None:
-        """Take in a change."""
-        for record in (event.previous, event.record):
-            for label in () if record is None else _labels(record.object):
-                labelled = self._pods.get(label, {})
-                labelled.pop(event.key, None)
-                if not labelled:
-                    self._pods.pop(label, None)
-        if event.type != "DELETED":
-            for label in _labels(event.record.object):
-                self._pods.setdefault(label, {})[event.key] = event.record.object
-
-    def selected(self, service: JsonObject) -> list[JsonObject]:
-        """Return the pods that a service with a selector finds, by name."""
-        wanted, namespace = service["spec"]["selector"].items(), service["metadata"]["namespace"]
-        labelled = min((self._pods.get((namespace, *label), {}) for label in wanted), key=len)
-        return [
-            labelled[key]
-            for key in sorted(labelled)
-            if wanted <= (labelled[key]["metadata"].get("labels") or {}).items()
-        ]
-
-
 def _labels(obj: JsonObject) -> list[_Label]:
     namespace = obj["metadata"]["namespace"]
     return [(namespace, key, value) for key, value in (obj["metadata"].get("labels") or {}).items()]
@@ -196,7 +167,7 @@ class EndpointSliceController(SingleLoopController):
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._pods = _PodsByLabel()
+        self._pods = Indexer(_labels)
         self._services = Indexer(_selector_label)
         self._slices = Indexer(_service_of)
         self._loop = ControlLoop("endpointslice", self._reconcile, api=api)
@@ -220,7 +191,13 @@ class EndpointSliceController(SingleLoopController):
     async def _reconcile(self, key: ObjectKey) -> None:
         service = find(self._api, key)
         if service is not None and not is_terminating(service) and service["spec"].get("selector"):
-            await self._write_slices(service, slices_of(service, self._pods.selected(service)))
+            await self._write_slices(service, slices_of(service, self._selected(service)))
+
+    def _selected(self, service: JsonObject) -> list[JsonObject]:
+        """Return the pods that a service finds, by name; those with its rarest label are looked at, not all."""
+        wanted, namespace = service["spec"]["selector"].items(), service["metadata"]["namespace"]
+        labelled = min((self._pods.by_index((namespace, *label)) for label in wanted), key=len)
+        return [pod for pod in labelled if wanted <= (pod["metadata"].get("labels") or {}).items()]
 
     async def _write_slices(self, service: JsonObject, wanted: list[JsonObject]) -> None:
         """Change the slices there are, those first that have the ports; then make the missing ones, delete the rest."""
