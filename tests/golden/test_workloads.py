@@ -69,3 +69,13 @@ async def test_answers(tmp_path: Path, gates: str) -> None:
                 elif result.get("stored"):
                     assert kept(body) == kept(result["stored"]), case["title"]
     assert differing == (set().union(*CLOSED_GATES.values()) if gates == "all_gates_on" else set())
+
+
+async def test_a_closed_gate_drops_groups_from_templates_too(tmp_path: Path) -> None:
+    template = {"spec": {"containers": [{"name": "c", "image": "x"}], "schedulingGroup": {"podGroupName": "g"}}}
+    job = {"metadata": {"name": "j"}, "spec": {"template": template}}
+    template["spec"]["restartPolicy"] = "Never"
+    async with start_environment(tmp_path):
+        async with connected(await load_config(kubeconfig=str(tmp_path / "kubeconfig"))) as client:
+            stored = (await client.send("POST", "/apis/batch/v1/namespaces/default/jobs", job)).ok()
+    assert "schedulingGroup" not in stored["spec"]["template"]["spec"]

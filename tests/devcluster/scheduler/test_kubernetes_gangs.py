@@ -4,7 +4,7 @@ The names are those of the recording. Not offered, and so not here:
 - S9, S10, S25, S26: preemption by groups; S19, S30: topology; S21: claims of devices.
 - S15 to S18, S28, S29, S31 to S33: Workloads that the Job controller makes (WorkloadWithJob).
 - S8, S12: back-off; the embedded scheduler looks again as soon as something changes, and orders groups by their pods.
-- J1 to J15 and J17 to J23 are about JobSets without gangs: see the tests of the JobSet controller.
+- J1 to J15 and J17 to J23 are about JobSets: see their tests.
 """
 
 from __future__ import annotations
