@@ -12,6 +12,7 @@ from support.devcluster.envtest import start_environment
 from support.golden import GOLDEN, load_yaml
 
 from trainmaster.controller.kube.auth.loader import load_config
+from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.runtime.jsontree import JsonObject
 
 RECORDED = load_yaml((GOLDEN / "workloads/validation.yaml").read_text())
@@ -45,29 +46,32 @@ def kept(obj: JsonObject) -> JsonObject:
     return {**obj, "metadata": metadata, "spec": spec, "status": status}
 
 
+async def access(directory: Path) -> RestConfig:
+    return await load_config(kubeconfig=str(directory / "kubeconfig"))
+
+
 @pytest.mark.golden
 @pytest.mark.parametrize("gates", RECORDED)
 async def test_answers(tmp_path: Path, gates: str) -> None:
     differing: set[Any] = set()
-    async with start_environment(tmp_path, workload_aware_scheduling=gates != "gates_off"):
-        access = await load_config(kubeconfig=str(tmp_path / "kubeconfig"))
-        async with connected(access) as client:
-            (await client.send("POST", "/api/v1/namespaces", {"metadata": {"name": "ns"}})).ok()
-            low = {"metadata": {"name": "low"}, "value": 10}
-            (await client.send("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", low)).ok()
-            for case in RECORDED[gates]:
-                request, result = case["request"], case["result"]
-                url = urlsplit(request["path"].replace("/NS/", "/ns/"))
-                content_type = request.get("contentType", MERGE_PATCH if request["method"] == "PATCH" else JSON)
-                query = dict(parse_qsl(url.query))
-                answer = await client.send(
-                    request["method"], url.path, request.get("body"), content_type=content_type, **query
-                )
-                body = answer.json if answer.headers["Content-Type"].startswith(JSON) else {}
-                if judged(answer.status, body) != judged(result["code"], result):
-                    differing.add(case["id"])
-                elif result.get("stored"):
-                    assert kept(body) == kept(result["stored"]), case["title"]
+    served = start_environment(tmp_path, workload_aware_scheduling=gates != "gates_off")
+    async with served, connected(await access(tmp_path)) as client:
+        (await client.send("POST", "/api/v1/namespaces", {"metadata": {"name": "ns"}})).ok()
+        low = {"metadata": {"name": "low"}, "value": 10}
+        (await client.send("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", low)).ok()
+        for case in RECORDED[gates]:
+            request, result = case["request"], case["result"]
+            url = urlsplit(request["path"].replace("/NS/", "/ns/"))
+            content_type = request.get("contentType", MERGE_PATCH if request["method"] == "PATCH" else JSON)
+            query = dict(parse_qsl(url.query))
+            answer = await client.send(
+                request["method"], url.path, request.get("body"), content_type=content_type, **query
+            )
+            body = answer.json if answer.headers["Content-Type"].startswith(JSON) else {}
+            if judged(answer.status, body) != judged(result["code"], result):
+                differing.add(case["id"])
+            elif result.get("stored"):
+                assert kept(body) == kept(result["stored"]), case["title"]
     assert differing == (set().union(*CLOSED_GATES.values()) if gates == "all_gates_on" else set())
 
 
@@ -75,7 +79,6 @@ async def test_a_closed_gate_drops_groups_from_templates_too(tmp_path: Path) -> 
     template = {"spec": {"containers": [{"name": "c", "image": "x"}], "schedulingGroup": {"podGroupName": "g"}}}
     job = {"metadata": {"name": "j"}, "spec": {"template": template}}
     template["spec"]["restartPolicy"] = "Never"
-    async with start_environment(tmp_path):
-        async with connected(await load_config(kubeconfig=str(tmp_path / "kubeconfig"))) as client:
-            stored = (await client.send("POST", "/apis/batch/v1/namespaces/default/jobs", job)).ok()
+    async with start_environment(tmp_path), connected(await access(tmp_path)) as client:
+        stored = (await client.send("POST", "/apis/batch/v1/namespaces/default/jobs", job)).ok()
     assert "schedulingGroup" not in stored["spec"]["template"]["spec"]

@@ -1,7 +1,7 @@
 """Elastic JobSets and restarts, as recorded with JobSet 0.12; the names are those of the recording.
 
-Not offered, and so not here: J10 to J12 and J21 (gates InPlaceRestart and RestartJob), J15 (WorkloadWithJob). J5, J6, J9
-and J13 are in the tests of the controller, J14 in those of the webhooks; J7 is about Jobs.
+Not offered, and so not here: J10 to J12 and J21 (gates InPlaceRestart and RestartJob), J15 (WorkloadWithJob). J5, J6,
+J9 and J13 are in the tests of the controller, J14 in those of the webhooks; J7 is about Jobs.
 """
 
 from __future__ import annotations

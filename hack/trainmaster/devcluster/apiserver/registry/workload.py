@@ -7,7 +7,7 @@ Fields of its other gates (topology, disruption modes, priorities, claims of dev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from trainmaster.devcluster.apiserver.errors import FieldError, immutable, too_many
@@ -132,7 +132,7 @@ def validate_pod_group_spec(spec: JsonObject) -> Iterator[FieldError]:
     yield from _validate_policy(spec.get("schedulingPolicy") or {}, "spec.schedulingPolicy")
 
 
-def _names(obj: JsonObject, path: str, rules: dict[str, NameRule]) -> Iterator[FieldError]:
+def _names(obj: JsonObject, path: str, rules: Mapping[str, NameRule]) -> Iterator[FieldError]:
     """Check names that have to be there."""
     for field, rule in rules.items():
         yield from needs(obj, path, field)
