@@ -61,7 +61,7 @@ MANAGER: Final = "manager"
 
 PARTS: Final = (CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER)
 """Each of them can be left out: JobSet, Job, scheduling and service accounts; garbage collection, the end
-of namespaces and of volume claims; pods as processes; the Trainmaster controller."""
+of namespaces, volume claims and PodGroups; pods as processes; the Trainmaster controller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
