@@ -6,7 +6,7 @@ deleted, since its node may still hold the volume; a PodGroup by every pod that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
 from trainmaster.devcluster.apiserver.admission.plugins.storageobjectinuseprotection import PVC_PROTECTION_FINALIZER
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
@@ -38,7 +38,7 @@ class ProtectionController(SingleLoopController):
         api: Api,
         resource: GroupResource,
         finalizer: str,
-        used_by: Callable[[JsonObject], Iterable[str]],
+        used_by: Callable[[JsonObject], list[str]],
     ) -> None:
         self._api = api
         self._resource = resource
@@ -65,15 +65,12 @@ class ProtectionController(SingleLoopController):
 
 def pvc_protection(api: Api) -> ProtectionController:
     """Protect volume claims."""
-    return ProtectionController(
-        "pvc-protection", api, PERSISTENT_VOLUME_CLAIMS, PVC_PROTECTION_FINALIZER, lambda pod: list(_claims_of(pod))
-    )
+    return ProtectionController("pvc-protection", api, PERSISTENT_VOLUME_CLAIMS, PVC_PROTECTION_FINALIZER, _claims_of)
 
 
-def _claims_of(pod: JsonObject) -> Iterator[str]:
-    for volume in pod["spec"].get("volumes") or () if pod["spec"].get("nodeName") else ():
-        if (source := volume.get("persistentVolumeClaim")) is not None:
-            yield source["claimName"]
+def _claims_of(pod: JsonObject) -> list[str]:
+    volumes = pod["spec"].get("volumes") or [] if pod["spec"].get("nodeName") else []
+    return [each["persistentVolumeClaim"]["claimName"] for each in volumes if each.get("persistentVolumeClaim")]
 
 
 def pod_group_protection(api: Api) -> ProtectionController:

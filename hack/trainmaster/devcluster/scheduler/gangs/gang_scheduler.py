@@ -82,7 +82,7 @@ class GangScheduler:
         nodes = [record.object for record in self._api.store.list(NODES)]
         if group is None:
             text = pre_filter_error(f"PodGroup {key.namespace}/{key.name} not found", len(nodes))
-            for pod in members.waiting if key.resource != WORKLOAD_POD_GROUPS else ():  # Kubernetes does not say it
+            for pod in members.waiting if key.resource != WORKLOAD_POD_GROUPS else ():  # Kubernetes says nothing
                 await self._binder.mark_unschedulable(pod, text)
             return False, None  # its creation is an event
         plan = self._plan(key, group, members, nodes)

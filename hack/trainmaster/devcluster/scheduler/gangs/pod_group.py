@@ -102,7 +102,7 @@ def sort_members(pods: Sequence[JsonObject]) -> PodGroupMembers:
 
 
 def _state_of(pod: JsonObject) -> str:
-    # Kubernetes counts whatever holds a node or may come to one; the others count what has done its part or may do so.
+    # Kubernetes counts gated pods, and bound ones until they are gone, but none that has ended; the others do not.
     phase, of_kubernetes = pod.get("status", {}).get("phase"), "schedulingGroup" in pod["spec"]
     if phase in ("Succeeded", "Failed"):
         return "others" if of_kubernetes else str(phase).lower()

@@ -1,6 +1,6 @@
 """Workloads: a PodGroup refers to one that exists, and a Job keeps the size of its gang.
 
-The real server tells these after the rules of the object itself; here they are left to those where they are broken.
+The real server checks this after the object itself. So an object that breaks its own rules passes here.
 """
 
 from __future__ import annotations
