@@ -34,9 +34,11 @@ _RENAMED = {
 
 def main() -> int:
     """Write files in which each name has its entry in a line."""
-    definitions = kubernetes_schemas.load(*PARTS)
+    served = kubernetes_schemas.load(*kubernetes_schemas.ALPHA, release=RELEASE)
+    alpha = {name: node for name, node in served.items() if ".v1alpha" in name}
+    definitions = alpha | kubernetes_schemas.load(*PARTS)
     table = {name: _entry(node, definitions) for name, node in definitions.items() if not _holds_scalar(node)}
-    contents = {DEFINITIONS: kubernetes_schemas.load(release=RELEASE), TABLE: table}
+    contents = {DEFINITIONS: served, TABLE: table}
     files = {path: kubernetes_schemas.one_per_line(content) + "\n" for path, content in contents.items()}
     return generator.write(files, check=generator.parser(__doc__).parse_args().check)
 

@@ -59,6 +59,9 @@ KINDS = (
 )
 """The built-in kinds that the embedded cluster serves."""
 
+ALPHA = ("io.k8s.api.scheduling.v1alpha2.PodGroup", "io.k8s.api.scheduling.v1alpha2.Workload")
+"""Kinds that only the release of the embedded cluster has."""
+
 # The published definitions leave out defaults. These two are part of a list's key: without them server-side apply takes
 # the ports `53` and `53/TCP` for two.
 _DEFAULTS = {

@@ -134,9 +134,9 @@ async def test_kubectl_shows_it_as_of_a_real_cluster(web: Web) -> None:
     header, row = (await web.kubectl("get", "rs")).splitlines()
     assert header.split() == ["NAME", "DESIRED", "CURRENT", "READY", "AGE"]
     assert row.split()[1:4] == ["2", "2", "2"]
-    header, row = (await web.kubectl("get", "endpoints", "web")).splitlines()
-    assert header.split() == ["NAME", "ENDPOINTS", "AGE"]
-    assert all(each.endswith(f":{PORT}") for each in row.split()[1].split(","))
+    header, row = (await web.kubectl("get", "endpointslices")).splitlines()
+    assert header.split() == ["NAME", "ADDRESSTYPE", "PORTS", "ENDPOINTS", "AGE"]
+    assert row.split()[2] == str(PORT)
     assert "Scaled up replica set" in await web.kubectl("describe", "deployment", "web")
 
 

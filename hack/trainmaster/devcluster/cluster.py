@@ -48,7 +48,7 @@ from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
 from trainmaster.devcluster.controllers.namespace import NamespaceController
 from trainmaster.devcluster.controllers.nodelifecycle import NodeLifecycleController
-from trainmaster.devcluster.controllers.pvcprotection import PvcProtectionController
+from trainmaster.devcluster.controllers.protection import pod_group_protection, pvc_protection
 from trainmaster.devcluster.controllers.replicaset import ReplicaSetController
 from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
 from trainmaster.devcluster.controllers.tainteviction import TaintEvictionController
@@ -271,7 +271,8 @@ class Cluster:
                 f"is of it is kept in {journal.torn}"
             )
             _log.warning("the journal ended in the middle of a write", kept=str(journal.torn))
-        api = Api(store, builtin_registry())
+        registry = builtin_registry(workload_aware_scheduling=self._settings.workload_aware_scheduling)
+        api = Api(store, registry)
         register_plugins(api)
         return api
 
@@ -375,8 +376,10 @@ class Cluster:
             controllers |= {
                 "garbage-collection": GarbageCollector(api),
                 "namespaces": NamespaceController(api),
-                "pvc-protection": PvcProtectionController(api),
+                "pvc-protection": pvc_protection(api),
             }
+            if self._settings.workload_aware_scheduling:
+                controllers["podgroup-protection"] = pod_group_protection(api)
         if {MANAGER, KUBELET} <= parts:
             controllers["local-runtimes"] = LocalRuntimesController(api)
         return controllers

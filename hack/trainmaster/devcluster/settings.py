@@ -43,6 +43,9 @@ class KubeletSettings:
 FAILED_ANNOTATION: Final = "trainmaster.dev/failed"
 """On a Node, whatever its value: the node fails as if its power went, and is back when the annotation is removed."""
 
+JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
+"""On a pod: the name of its JobSet."""
+
 NODE_MONITOR_GRACE_PERIOD: Final = 50.0
 """The default of kube-controller-manager."""
 
@@ -58,7 +61,7 @@ MANAGER: Final = "manager"
 
 PARTS: Final = (CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER)
 """Each of them can be left out: JobSet, Job, scheduling and service accounts; garbage collection, the end
-of namespaces and of volume claims; pods as processes; the Trainmaster controller."""
+of namespaces, volume claims and PodGroups; pods as processes; the Trainmaster controller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,10 @@ class ClusterSettings:
 
     elastic_jobsets: bool = False
     """Whether JobSets may change their size, as with JobSet's feature gate ElasticJobSet."""
+
+    workload_aware_scheduling: bool = False
+    """Whether Workloads and PodGroups are served and their gangs bound, as with the feature gates GenericWorkload and
+    GangScheduling of Kubernetes."""
 
     endpoint_lag: float = 0.0
     """Seconds by which connections to Services follow changes of their endpoints; for tests, see `proxy.resolver`."""

@@ -8,7 +8,7 @@ import pytest
 from support.devcluster.stepper import Stepper
 from support.workloads import LABELS, make_ready, replicaset, template, terminating
 
-from trainmaster.devcluster.apiserver.resources import LIMIT_RANGES, PODS, REPLICA_SETS
+from trainmaster.devcluster.apiserver.resources import PODS, PRIORITY_CLASSES, REPLICA_SETS
 from trainmaster.devcluster.controllers.replicaset import ReplicaSetController
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -101,20 +101,18 @@ async def test_it_adopts_what_its_selector_finds_and_releases_what_it_does_not(c
 
 
 async def test_a_refusal_is_told_and_tried_again(cluster: Stepper) -> None:
-    limits = [{"type": "Container", "max": {"cpu": "1"}}]
-    limit = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"}, "spec": {"limits": limits}}
     from trainmaster.devcluster.apiserver.bootstrap import register_plugins  # noqa: PLC0415 - for this test alone
 
     register_plugins(cluster.api)
-    await cluster.api.create(LIMIT_RANGES, limit, namespace="default")
-    demanding = template(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "2"}})
-    await cluster.api.create(REPLICA_SETS, replicaset(replicas=1, template=demanding), namespace="default")
+    important = template()
+    important["spec"]["priorityClassName"] = "high"
+    await cluster.api.create(REPLICA_SETS, replicaset(replicas=1, template=important), namespace="default")
     for loop in cluster._controllers[0].loops:
         await loop.run_ready()
     (condition,) = get(cluster)["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("ReplicaFailure", "True", "FailedCreate")
-    assert "maximum cpu usage per Container is 1" in condition["message"]
-    await cluster.api.delete(LIMIT_RANGES, "default", "small")
+    assert "no PriorityClass with name high was found" in condition["message"]
+    await cluster.api.create(PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 1})
     await cluster.advance(60)
     assert len(cluster.objects(PODS)) == 1
     assert "conditions" not in get(cluster)["status"]

@@ -71,6 +71,7 @@ async def start_environment(
     timing: ServerTiming | None = None,
     history: int = HISTORY,
     rbac: bool = False,
+    workload_aware_scheduling: bool = False,
     audit: AuditLog | None = None,
     routes: Iterable[web.AbstractRouteDef] = (),
 ) -> AsyncIterator[Environment]:
@@ -79,7 +80,7 @@ async def start_environment(
     `routes` are served besides the paths of Kubernetes.
     """
     store = Store(history=history)
-    api = Api(store, builtin_registry())
+    api = Api(store, builtin_registry(workload_aware_scheduling=workload_aware_scheduling))
     faults = Faults()
     register_plugins(api)
     await create_system_namespaces(api)

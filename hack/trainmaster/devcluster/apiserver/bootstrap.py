@@ -10,11 +10,11 @@
 from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.admission.plugins import (
-    limitranger,
     podsecurity,
     priority,
     runtimeclass,
     storageobjectinuseprotection,
+    workload,
 )
 from trainmaster.devcluster.apiserver.auth.authorizer import AUTHENTICATED, MASTERS
 from trainmaster.devcluster.apiserver.errors import StatusError
@@ -23,11 +23,15 @@ from trainmaster.devcluster.apiserver.registry.priorityclass import SYSTEM_PRIOR
 from trainmaster.devcluster.apiserver.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    DEPLOYMENTS,
+    JOBS,
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     PRIORITY_CLASSES,
+    REPLICA_SETS,
     ROLES,
+    WORKLOAD_POD_GROUPS,
     GroupResource,
 )
 from trainmaster.runtime.jsontree import JsonObject
@@ -165,11 +169,15 @@ async def add_system_priority_classes(api: Api) -> None:
 
 def register_plugins(api: Api) -> None:
     """Register the admission plugins, in the order in which a real API server runs them."""
-    api.add_admission(PODS, limitranger.pod_admission(api))
+    if api.registry.serves(WORKLOAD_POD_GROUPS):
+        api.add_admission(JOBS, workload.job_admission(api))
+        api.add_admission(WORKLOAD_POD_GROUPS, workload.pod_group_admission(api))
+    else:
+        for resource in (DEPLOYMENTS, JOBS, PODS, REPLICA_SETS):
+            api.add_admission(resource, workload.drop_scheduling_groups)
     api.add_admission(PODS, priority.pod_admission(api))
     api.add_admission(PODS, runtimeclass.pod_admission(api))
     api.add_admission(PODS, podsecurity.pod_admission(api))
-    api.add_admission(PERSISTENT_VOLUME_CLAIMS, limitranger.claim_admission(api))
     api.add_admission(PERSISTENT_VOLUME_CLAIMS, storageobjectinuseprotection.claim_admission())
     api.add_admission(PRIORITY_CLASSES, priority.class_admission(api))
 

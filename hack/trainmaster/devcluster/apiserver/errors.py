@@ -8,7 +8,7 @@ What is wrong with one field is a `FieldError`; those that the rules of several 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ import orjson
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.runtime.field_errors import ERROR_TEXTS, TYPES_WITHOUT_VALUE, ErrorType
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.quantity import Quantity
 
 
 class _Omitted:
@@ -262,9 +261,6 @@ def cannot_write(path: str, error: OSError) -> StatusError:
     return internal(f"{problem}; nothing was changed")
 
 
-_NOT_NEGATIVE = "must be greater than or equal to 0"
-
-
 def immutable(path: str, value: Any) -> FieldError:
     """Return the error of a field that may not change."""
     return FieldError(path, "Invalid", value, "field is immutable")
@@ -279,15 +275,3 @@ def unsupported(path: str, value: Any, supported: Sequence[str]) -> FieldError:
 def too_many(path: str, value: Any, limit: int) -> FieldError:
     """Return the error of a list with more than `limit` items; `value` is what the server shows of it."""
     return FieldError(path, "TooMany", value, f"must have at most {limit} {'item' if limit == 1 else 'items'}")
-
-
-def negative(path: str, value: int) -> FieldError:
-    """Return the error of a number below zero."""
-    return FieldError(path, "Invalid", value, _NOT_NEGATIVE)
-
-
-def validate_nonnegative_quantity(value: str | float, path: str) -> Iterator[FieldError]:
-    """Check that a quantity is zero or more."""
-    amount = Quantity.parse(value)
-    if amount < Quantity.parse(0):
-        yield FieldError(path, "Invalid", str(amount), _NOT_NEGATIVE)

@@ -27,8 +27,6 @@ SERVICE_ACCOUNTS = GroupResource("", "serviceaccounts")
 EVENTS = GroupResource("", "events")
 NODES = GroupResource("", "nodes")
 PERSISTENT_VOLUME_CLAIMS = GroupResource("", "persistentvolumeclaims")
-LIMIT_RANGES = GroupResource("", "limitranges")
-ENDPOINTS = GroupResource("", "endpoints")
 
 DEPLOYMENTS = GroupResource("apps", "deployments")
 REPLICA_SETS = GroupResource("apps", "replicasets")
@@ -40,6 +38,9 @@ EVENTS_V1 = GroupResource("events.k8s.io", "events")
 """Events under their newer name; they share one storage with `EVENTS`."""
 CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 PRIORITY_CLASSES = GroupResource("scheduling.k8s.io", "priorityclasses")
+WORKLOADS = GroupResource("scheduling.k8s.io", "workloads")
+WORKLOAD_POD_GROUPS = GroupResource("scheduling.k8s.io", "podgroups")
+"""Groups that Kubernetes itself schedules."""
 RUNTIME_CLASSES = GroupResource("node.k8s.io", "runtimeclasses")
 MUTATING_WEBHOOKS = GroupResource("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
 VALIDATING_WEBHOOKS = GroupResource("admissionregistration.k8s.io", "validatingwebhookconfigurations")

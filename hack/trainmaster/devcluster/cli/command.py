@@ -114,6 +114,12 @@ def _add_up(actions: Any) -> None:
         help="let running JobSets change their size (JobSet's feature gate ElasticJobSet)",
     )
     up.add_argument(
+        "--workload-aware-scheduling",
+        action="store_true",
+        help="serve Workloads and PodGroups of scheduling.k8s.io, and bind their gangs (feature gates GenericWorkload "
+        "and GangScheduling of Kubernetes)",
+    )
+    up.add_argument(
         "--networking",
         choices=("auto", "namespaces", "rewriting"),
         default="auto",
@@ -222,6 +228,7 @@ def _up(arguments: argparse.Namespace) -> int:
         manager_config=arguments.config,
         rbac=arguments.rbac,
         elastic_jobsets=arguments.elastic_jobsets,
+        workload_aware_scheduling=arguments.workload_aware_scheduling,
         endpoint_lag=arguments.endpoint_lag,
         node_monitor_grace_period=arguments.node_monitor_grace_period,
         kubelet=KubeletSettings(

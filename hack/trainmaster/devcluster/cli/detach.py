@@ -196,6 +196,8 @@ def _command(settings: ClusterSettings) -> list[str]:
         command.append("--rbac")
     if settings.elastic_jobsets:
         command.append("--elastic-jobsets")
+    if settings.workload_aware_scheduling:
+        command.append("--workload-aware-scheduling")
     if settings.audit_log is not None:
         command += ["--audit-log", str(settings.audit_log.absolute())]
     for image, words in settings.kubelet.entrypoints.items():

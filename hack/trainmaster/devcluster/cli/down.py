@@ -8,7 +8,7 @@ import signal
 import time
 
 from trainmaster.devcluster.cli.cluster_client import ClusterUnreachable, get
-from trainmaster.devcluster.settings import KUBELET
+from trainmaster.devcluster.settings import JOBSET_LABEL, KUBELET
 from trainmaster.devcluster.state import ClusterError, StateDirectory
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -22,7 +22,7 @@ _LOOK = 2.0
 """Seconds to ask what runs; a server that does not answer by then is stopped all the same."""
 
 _RUNNING_PODS = "/api/v1/pods?fieldSelector=status.phase%3DRunning"
-_JOBSET_LABEL, _JOB_LABEL = "jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name"
+_JOB_LABEL = "training.kubeflow.org/job-name"
 _NAMED = 5
 
 
@@ -61,7 +61,7 @@ def describe_ended(pods: list[JsonObject], *, purge: bool) -> str:
     others = 0
     for pod in pods:
         labels = pod["metadata"].get("labels") or {}
-        name = labels.get(_JOBSET_LABEL) or labels.get(_JOB_LABEL)
+        name = labels.get(JOBSET_LABEL) or labels.get(_JOB_LABEL)
         if name:
             jobs.add(f"{pod['metadata']['namespace']}/{name}")
         else:

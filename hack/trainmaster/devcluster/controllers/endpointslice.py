@@ -5,16 +5,16 @@
 - A target port with a name is looked up in each pod: pods that give the name to different numbers are in different
   slices.
 - Services without a selector are left alone: whoever made them lists their endpoints. Slices go with their Service by
-  garbage collection; Endpoints, which have no owner, are deleted here.
+  garbage collection. Endpoints, which Kubernetes has deprecated, are not written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
-from trainmaster.devcluster.apiserver.resources import ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES, GroupResource
+from trainmaster.devcluster.apiserver.resources import ENDPOINT_SLICES, PODS, SERVICES
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController, key_of
 from trainmaster.devcluster.controllers.indexer import Indexer, delete, find
@@ -25,13 +25,10 @@ SERVICE_NAME = "kubernetes.io/service-name"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 CONTROLLER_NAME = "endpointslice-controller.k8s.io"
 _HEADLESS = "service.kubernetes.io/headless"
-_MOST_ENDPOINTS = 100
-_MOST_ADDRESSES = 1000
 
 Ports = tuple["Port", ...]
 
 _OPTIONS = WriteOptions(field_manager="endpointslice-controller")
-_ENDPOINTS_OPTIONS = WriteOptions(field_manager="endpoint-controller")
 _IN_SLICES = ("addressType", "endpoints", "ports")
 
 _Label = tuple[str, str, str]
@@ -79,17 +76,11 @@ def slices_of(service: JsonObject, pods: Sequence[JsonObject]) -> list[JsonObjec
                 "ownerReferences": [new_controller_ref(service)],
             },
             "addressType": "IPv4",
-            "endpoints": part,
+            "endpoints": endpoints,
             "ports": [_slice_port(port) for port in ports],
         }
         for ports, endpoints in groups.items()
-        for part in _chunks(endpoints)
     ]
-
-
-def _chunks(endpoints: list[JsonObject]) -> Iterator[list[JsonObject]]:
-    for start in range(0, max(len(endpoints), 1), _MOST_ENDPOINTS):
-        yield endpoints[start : start + _MOST_ENDPOINTS]
 
 
 def _ports(service: JsonObject, pod: JsonObject) -> Ports:
@@ -152,70 +143,6 @@ def _reference(pod: JsonObject) -> JsonObject:
     return {"kind": "Pod", "namespace": metadata["namespace"], "name": metadata["name"], "uid": metadata["uid"]}
 
 
-def endpoints_of(service: JsonObject, pods: Sequence[JsonObject]) -> JsonObject:
-    """Return the Endpoints of a service; a pod that is being deleted is not among them."""
-    groups: dict[Ports, JsonObject] = {}
-    for pod in pods:
-        if not is_listed(pod) or is_terminating(pod):
-            continue
-        ports = _ports(service, pod)
-        if not ports and service["spec"].get("ports"):
-            continue
-        ready = is_ready(pod) or service["spec"].get("publishNotReadyAddresses")
-        address: JsonObject = {"ip": pod["status"]["podIP"], "targetRef": _reference(pod)}
-        if node := pod["spec"].get("nodeName"):
-            address["nodeName"] = node
-        if host := _hostname(service, pod):
-            address["hostname"] = host
-        subset = groups.setdefault(ports, {})
-        addresses = subset.setdefault("addresses" if ready else "notReadyAddresses", [])
-        if len(addresses) < _MOST_ADDRESSES:
-            addresses.append(address)
-    for ports, subset in groups.items():
-        shown = [{key: value for key, value in _slice_port(port).items() if value} for port in ports]
-        if shown:
-            subset["ports"] = shown
-    metadata = service["metadata"]
-    labels = dict(metadata.get("labels") or {}) | {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
-    if is_headless(service):
-        labels[_HEADLESS] = ""
-    return {
-        "apiVersion": "v1",
-        "kind": "Endpoints",
-        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "labels": labels},
-        "subsets": list(groups.values()),
-    }
-
-
-class _PodsByLabel:
-    """Pods by each of their labels: a selector is asked for the pods with one of its labels, not for all there are."""
-
-    def __init__(self) -> None:
-        self._pods: dict[_Label, dict[ObjectKey, JsonObject]] = {}
-
-    def observe(self, event: Event) -> None:
-        """Take in a change."""
-        for record in (event.previous, event.record):
-            for label in () if record is None else _labels(record.object):
-                labelled = self._pods.get(label, {})
-                labelled.pop(event.key, None)
-                if not labelled:
-                    self._pods.pop(label, None)
-        if event.type != "DELETED":
-            for label in _labels(event.record.object):
-                self._pods.setdefault(label, {})[event.key] = event.record.object
-
-    def selected(self, service: JsonObject) -> list[JsonObject]:
-        """Return the pods that a service with a selector finds, by name."""
-        wanted, namespace = service["spec"]["selector"].items(), service["metadata"]["namespace"]
-        labelled = min((self._pods.get((namespace, *label), {}) for label in wanted), key=len)
-        return [
-            labelled[key]
-            for key in sorted(labelled)
-            if wanted <= (labelled[key]["metadata"].get("labels") or {}).items()
-        ]
-
-
 def _labels(obj: JsonObject) -> list[_Label]:
     namespace = obj["metadata"]["namespace"]
     return [(namespace, key, value) for key, value in (obj["metadata"].get("labels") or {}).items()]
@@ -236,11 +163,11 @@ def _service_of(piece: JsonObject) -> tuple[str, str] | None:
 
 
 class EndpointSliceController(SingleLoopController):
-    """Keeps the EndpointSlices and the Endpoints of Services; keys are Services."""
+    """Keeps the EndpointSlices of Services; keys are Services."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._pods = _PodsByLabel()
+        self._pods = Indexer(_labels)
         self._services = Indexer(_selector_label)
         self._slices = Indexer(_service_of)
         self._loop = ControlLoop("endpointslice", self._reconcile, api=api)
@@ -250,7 +177,6 @@ class EndpointSliceController(SingleLoopController):
         self._loop.watch_keys(SERVICES)
         self._loop.watch(PODS, self._pod_changed)
         self._loop.watch(ENDPOINT_SLICES, self._slice_changed)
-        self._loop.watch(ENDPOINTS, lambda event: self._loop.add(event.key._replace(resource=SERVICES)))
 
     def _pod_changed(self, event: Event) -> None:
         for record in (event.record, event.previous):
@@ -264,14 +190,14 @@ class EndpointSliceController(SingleLoopController):
 
     async def _reconcile(self, key: ObjectKey) -> None:
         service = find(self._api, key)
-        if service is None:
-            await self._remove_endpoints(key)
-            return
-        if is_terminating(service) or not service["spec"].get("selector"):
-            return
-        pods = self._pods.selected(service)
-        await self._write_slices(service, slices_of(service, pods))
-        await self._write_endpoints(endpoints_of(service, pods))
+        if service is not None and not is_terminating(service) and service["spec"].get("selector"):
+            await self._write_slices(service, slices_of(service, self._selected(service)))
+
+    def _selected(self, service: JsonObject) -> list[JsonObject]:
+        """Return the pods that a service finds, by name; those with its rarest label are looked at, not all."""
+        wanted, namespace = service["spec"]["selector"].items(), service["metadata"]["namespace"]
+        labelled = min((self._pods.by_index((namespace, *label)) for label in wanted), key=len)
+        return [pod for pod in labelled if wanted <= (pod["metadata"].get("labels") or {}).items()]
 
     async def _write_slices(self, service: JsonObject, wanted: list[JsonObject]) -> None:
         """Change the slices there are, those first that have the ports; then make the missing ones, delete the rest."""
@@ -288,30 +214,7 @@ class EndpointSliceController(SingleLoopController):
             labels = piece["metadata"]["labels"]
             if any(before.get(field) != piece[field] for field in _IN_SLICES) or before["metadata"]["labels"] != labels:
                 changed = {**before, **{field: piece[field] for field in _IN_SLICES}}
-                await self._update(ENDPOINT_SLICES, changed, labels)
+                changed["metadata"] = {**before["metadata"], "labels": labels}
+                await self._api.update(ENDPOINT_SLICES, changed, options=_OPTIONS)
         for each in present:
             await delete(self._api, ENDPOINT_SLICES, each)
-
-    async def _write_endpoints(self, wanted: JsonObject) -> None:
-        metadata = wanted["metadata"]
-        before = find(self._api, ObjectKey(ENDPOINTS, metadata["namespace"], metadata["name"]))
-        if before is None:
-            options = _ENDPOINTS_OPTIONS
-            await self._api.create(ENDPOINTS, wanted, options=options)
-        elif (before.get("subsets") or []) != wanted["subsets"] or before["metadata"].get("labels") != metadata[
-            "labels"
-        ]:
-            await self._update(ENDPOINTS, {**before, "subsets": wanted["subsets"]}, metadata["labels"])
-
-    async def _remove_endpoints(self, key: ObjectKey) -> None:
-        left = find(self._api, key._replace(resource=ENDPOINTS))
-        if left is not None:
-            await delete(self._api, ENDPOINTS, left)
-
-    async def _update(self, resource: GroupResource, obj: JsonObject, labels: JsonObject) -> None:
-        metadata = {**obj["metadata"], "labels": labels}
-        await self._api.update(
-            resource,
-            {**obj, "metadata": metadata},
-            options=_OPTIONS if resource == ENDPOINT_SLICES else _ENDPOINTS_OPTIONS,
-        )

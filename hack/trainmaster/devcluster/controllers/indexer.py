@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
 from trainmaster.devcluster.apiserver.errors import StatusError
@@ -57,25 +57,27 @@ class Indexer(Generic[_Value]):
     """Objects by indexed value; feed it by `ControlLoop.watch(resource, indexer.observe)`.
 
     Args:
-        index_func: Computes the value of an object; objects without one (None) are not indexed.
+        index_func: Computes the value of an object, or a list of them; objects without one (None) are not indexed.
     """
 
-    def __init__(self, index_func: Callable[[JsonObject], _Value | None]) -> None:
+    def __init__(self, index_func: Callable[[JsonObject], _Value | list[_Value] | None]) -> None:
         self._index_func = index_func
         self._objects: dict[_Value, dict[ObjectKey, JsonObject]] = {}
 
     def observe(self, event: Event) -> None:
         """Take in a change."""
         for record in (event.previous, event.record):
-            value = None if record is None else self._index_func(record.object)
-            if value is not None:
+            for value in () if record is None else self._values(record.object):
                 indexed = self._objects.get(value, {})
                 indexed.pop(event.key, None)
                 if not indexed:
                     self._objects.pop(value, None)
-        value = self._index_func(event.record.object)
-        if event.type != "DELETED" and value is not None:
+        for value in () if event.type == "DELETED" else self._values(event.record.object):
             self._objects.setdefault(value, {})[event.key] = event.record.object
+
+    def _values(self, obj: JsonObject) -> Sequence[_Value]:
+        value = self._index_func(obj)
+        return value if isinstance(value, list) else () if value is None else (value,)
 
     def by_index(self, value: _Value) -> list[JsonObject]:
         """Return the objects with an indexed value, by name."""

@@ -6,100 +6,33 @@ import hashlib
 from typing import Any
 
 import pytest
+from support.devcluster.jobsets import (
+    change,
+    conditions,
+    counts,
+    create,
+    finish,
+    get,
+    jobs,
+    manifest,
+    message,
+    replicated,
+    start,
+    status,
+)
 from support.devcluster.stepper import Stepper
 
-from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import CRDS, JOBS, JOBSETS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
-from trainmaster.devcluster.controllers.control_loop import NO_BACKOFF
-from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
-from trainmaster.devcluster.controllers.job.controller import JobController
-from trainmaster.devcluster.controllers.jobset.controller import JobSetController
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 PREFIX = "jobset.sigs.k8s.io/"
 
 
-def start(cluster: Stepper, *, elastic: bool = False) -> None:
-    cluster.start(
-        GarbageCollector(cluster.api),
-        JobController(cluster.api, pod_backoff=NO_BACKOFF),
-        JobSetController(cluster.api, elastic=elastic),
-    )
-
-
 @pytest.fixture
-def elastic() -> bool:
-    """Whether JobSets may change their size."""
-    return False
-
-
-@pytest.fixture
-async def cluster(cluster: Stepper, jobset_definition: JsonObject, elastic: bool) -> Stepper:
+async def cluster(cluster: Stepper, jobset_definition: JsonObject) -> Stepper:
     await cluster.api.create(CRDS, jobset_definition)
-    start(cluster, elastic=elastic)
+    start(cluster)
     return cluster
-
-
-def replicated(name: str = "node", *, replicas: int = 1, pods: int = 1, **more: Any) -> JsonObject:
-    pod: JsonObject = {"containers": [{"name": "main", "image": "img", "command": ["true"]}]}
-    job = {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": {"spec": pod}}
-    return {"name": name, "replicas": replicas, "template": {"spec": job}, **more}
-
-
-def manifest(*replicated_jobs: JsonObject, **spec: Any) -> JsonObject:
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": "js"},
-        "spec": {"replicatedJobs": list(replicated_jobs) or [replicated()], **spec},
-    }
-
-
-async def create(cluster: Stepper, *replicated_jobs: JsonObject, **spec: Any) -> None:
-    await cluster.api.create(JOBSETS, manifest(*replicated_jobs, **spec), namespace="default")
-    await cluster.settle()
-
-
-async def change(cluster: Stepper, **spec: Any) -> None:
-    jobset = get(cluster)
-    await cluster.api.update(JOBSETS, {**jobset, "spec": {**jobset["spec"], **spec}})
-    await cluster.settle()
-
-
-def get(cluster: Stepper) -> JsonObject:
-    return cluster.api.get(JOBSETS, "default", "js")
-
-
-def status(cluster: Stepper) -> JsonObject:
-    found: JsonObject = get(cluster)["status"]
-    return found
-
-
-def counts(cluster: Stepper) -> dict[str, JsonObject]:
-    return {
-        each["name"]: {key: value for key, value in each.items() if key != "name" and value}
-        for each in status(cluster)["replicatedJobsStatus"]
-    }
-
-
-def conditions(cluster: Stepper) -> dict[str, tuple[str, str]]:
-    return {each["type"]: (each["status"], each["reason"]) for each in status(cluster).get("conditions", [])}
-
-
-def message(cluster: Stepper, kind: str) -> str:
-    found: str = next(each["message"] for each in status(cluster)["conditions"] if each["type"] == kind)
-    return found
-
-
-def jobs(cluster: Stepper) -> list[str]:
-    return [job["metadata"]["name"] for job in cluster.objects(JOBS)]
-
-
-async def finish(cluster: Stepper, job: str, phase: str = "Succeeded") -> None:
-    for pod in cluster.objects(PODS):
-        ended = pod["status"]["phase"] in {"Succeeded", "Failed"}
-        if pod["metadata"]["labels"]["job-name"] == job and not ended:
-            await cluster.set_pod(pod, phase)
 
 
 async def test_jobs_carry_their_place_in_the_jobset(cluster: Stepper) -> None:
@@ -415,74 +348,3 @@ async def test_two_hundred_jobsets_at_once_cost_a_bounded_number_of_reconciles(c
     reconciles = await cluster.settle()
     assert len(cluster.objects(PODS)) == 200
     assert reconciles < 200 * 30
-
-
-def resized(cluster: Stepper, **size: Any) -> JsonObject:
-    """The JobSet with another size of its Job, and perhaps another image."""
-    obj: JsonObject = copy_tree(get(cluster))
-    spec = obj["spec"]["replicatedJobs"][0]["template"]["spec"]
-    image = size.pop("image", None)
-    if image:
-        spec["template"]["spec"]["containers"][0]["image"] = image
-    spec.update(size)
-    for name in [name for name, value in size.items() if value is None]:
-        del spec[name]
-    return obj
-
-
-@pytest.mark.parametrize("elastic", [True])
-async def test_an_elastic_jobset_grows_and_shrinks_without_a_restart(cluster: Stepper) -> None:
-    """J2 and J23 of what was recorded with JobSet 0.12: the pods that stay are not touched, the highest indexes go."""
-
-    async def run_all() -> dict[str, str]:
-        for pod in cluster.objects(PODS):
-            if pod["status"]["phase"] == "Pending":
-                await cluster.set_pod(pod, "Running")
-        return {
-            pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]: pod["metadata"]["uid"]
-            for pod in cluster.objects(PODS)
-            if "deletionTimestamp" not in pod["metadata"]
-        }
-
-    await create(cluster, replicated(pods=2))
-    before, pods = cluster.objects(JOBS)[0]["metadata"]["uid"], await run_all()
-    for size in (4, 1, 2):
-        await cluster.api.update(JOBSETS, resized(cluster, parallelism=size, completions=size))
-        await cluster.settle()
-        now = await run_all()
-        assert list(now) == [str(index) for index in range(size)]
-        assert now["0"] == pods["0"]
-    [job] = cluster.objects(JOBS)
-    assert job["metadata"]["uid"] == before
-    await cluster.api.update(JOBS, {**job, "spec": {**job["spec"], "parallelism": 1, "completions": 1}})
-    await cluster.settle()
-    assert cluster.objects(JOBS)[0]["spec"]["completions"] == 2
-    assert not {"restarts"} & {name for name, value in status(cluster).items() if value}
-    await run_all()
-    await finish(cluster, "js-node-0")
-    assert conditions(cluster)["Completed"] == ("True", "AllJobsCompleted")
-    with pytest.raises(StatusError, match="Forbidden: Cannot mutate parallelism or completions when JobSet is in a te"):
-        await cluster.api.update(JOBSETS, resized(cluster, parallelism=3, completions=3))
-
-
-@pytest.mark.parametrize(
-    ("elastic", "size", "told"),
-    [
-        (False, {"parallelism": 3, "completions": 3}, "spec.replicatedJobs: Invalid value"),
-        (True, {"parallelism": 3}, "template.spec.completions: Invalid value: 2: completions must be equal to paral"),
-        (True, {"parallelism": 0, "completions": 0}, "parallelism: Invalid value: 0: parallelism must be >= 1, spec"),
-        (True, {"parallelism": 3, "completions": 3, "image": "other"}, "field is immutable"),
-        (True, {"parallelism": 3, "completions": None}, ""),
-    ],
-)
-async def test_which_sizes_are_refused(cluster: Stepper, size: JsonObject, told: str) -> None:
-    """J1, J2 and J22."""
-    await create(cluster, replicated(pods=2))
-    if told:
-        with pytest.raises(StatusError) as refusal:
-            await cluster.api.update(JOBSETS, resized(cluster, **size))
-        assert told in refusal.value.message
-        return
-    await cluster.api.update(JOBSETS, resized(cluster, **size))
-    await cluster.settle()
-    assert cluster.objects(JOBS)[0]["spec"]["parallelism"] == 2

@@ -7,11 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError, immutable, negative, unsupported
+from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError, immutable, unsupported
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
 from trainmaster.devcluster.apiserver.registry.core.pod_validation import validate_pod_template
 from trainmaster.devcluster.apiserver.registry.core.podspec import default_pod_spec
+from trainmaster.devcluster.apiserver.registry.fields import not_negative
 from trainmaster.devcluster.apiserver.registry.labels import label_selector
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
@@ -203,8 +204,7 @@ def _validate_selector(spec: JsonObject) -> Iterator[FieldError]:
 
 def _validate_spec(spec: JsonObject) -> Iterator[FieldError]:
     for field in _NOT_NEGATIVE:
-        if spec.get(field, 0) < 0:
-            yield negative(f"spec.{field}", spec[field])
+        yield from not_negative(f"spec.{field}", spec.get(field, 0))
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
         yield FieldError("spec.backoffLimitPerIndex", "Required", detail="when maxFailedIndexes is specified")
     if "managedBy" in spec:

@@ -7,12 +7,12 @@ from trainmaster.devcluster.apiserver.registry import (
     batch,
     customresourcedefinition,
     priorityclass,
+    workload,
 )
 from trainmaster.devcluster.apiserver.registry.apps import deployment, replicaset
 from trainmaster.devcluster.apiserver.registry.core import (
     configmap,
     event,
-    limitrange,
     namespace,
     persistentvolumeclaim,
     pod,
@@ -23,7 +23,7 @@ from trainmaster.devcluster.apiserver.registry.plain_kinds import plain_kinds
 from trainmaster.devcluster.apiserver.registry.registry import Kind, Registry
 
 
-def builtin_kinds(registry: Registry) -> list[Kind]:
+def builtin_kinds(registry: Registry, *, workload_aware_scheduling: bool = False) -> list[Kind]:
     """Return all built-in kinds, in the order of discovery; `registry` knows which names definitions may not take."""
     return [
         namespace.kind(),
@@ -33,7 +33,6 @@ def builtin_kinds(registry: Registry) -> list[Kind]:
         service.kind(),
         event.core_kind(),
         persistentvolumeclaim.kind(),
-        limitrange.kind(),
         deployment.kind(),
         replicaset.kind(),
         batch.kind(),
@@ -43,12 +42,13 @@ def builtin_kinds(registry: Registry) -> list[Kind]:
         admissionregistration.mutating_kind(),
         admissionregistration.validating_kind(),
         *plain_kinds(),
+        *(workload.kinds() if workload_aware_scheduling else ()),
     ]
 
 
-def builtin_registry() -> Registry:
-    """Return a registry that serves the built-in kinds."""
+def builtin_registry(*, workload_aware_scheduling: bool = False) -> Registry:
+    """Return a registry that serves the built-in kinds; Workloads and PodGroups only if asked for."""
     registry = Registry()
-    for kind in builtin_kinds(registry):
+    for kind in builtin_kinds(registry, workload_aware_scheduling=workload_aware_scheduling):
         registry.add(kind)
     return registry

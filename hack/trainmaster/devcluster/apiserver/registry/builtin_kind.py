@@ -41,6 +41,7 @@ def builtin_kind(
     kind: str,
     plural: str,
     *,
+    version: str | None = None,
     strategy: Strategy,
     namespaced: bool = True,
     short_names: tuple[str, ...] = (),
@@ -52,11 +53,12 @@ def builtin_kind(
     storage: GroupResource | None = None,
     scale: ScalePaths | None = None,
 ) -> Kind:
-    """Return a kind in the version of its group that is served, with the schema of its OpenAPI definition."""
-    definition = f"{_PACKAGES[group]}.{kind}"
+    """Return a kind in a version of its group, by default the stable one, with the schema of its OpenAPI definition."""
+    package, _, stable = _PACKAGES[group].rpartition(".")
+    definition = f"{package}.{version or stable}.{kind}"
     return Kind(
         group=group,
-        version=_PACKAGES[group].rpartition(".")[2],
+        version=version or stable,
         kind=kind,
         plural=plural,
         singular=kind.lower(),

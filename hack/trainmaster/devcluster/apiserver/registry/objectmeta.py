@@ -9,7 +9,8 @@ import random
 from collections.abc import Iterator
 from datetime import datetime
 
-from trainmaster.devcluster.apiserver.errors import FieldError, immutable, negative
+from trainmaster.devcluster.apiserver.errors import FieldError, immutable
+from trainmaster.devcluster.apiserver.registry.fields import not_negative
 from trainmaster.devcluster.apiserver.registry.labels import labels, object_annotations
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.times import timestamp
@@ -91,9 +92,7 @@ def _metadata_errors(metadata: JsonObject, kind: Kind) -> Iterator[FieldError]:
         yield from (
             FieldError("metadata.name", "Invalid", name, problem) for problem in kind.strategy.validate_name(name)
         )
-    generation = metadata.get("generation", 0)
-    if generation < 0:
-        yield negative("metadata.generation", generation)
+    yield from not_negative("metadata.generation", metadata.get("generation", 0))
     yield from labels("metadata.labels", metadata.get("labels") or {})
     yield from object_annotations("metadata.annotations", metadata.get("annotations") or {})
     yield from _check_finalizers(metadata.get("finalizers") or [], kind)

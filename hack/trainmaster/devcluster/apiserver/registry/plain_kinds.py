@@ -1,7 +1,8 @@
 """Kinds that are stored and shown: judged by their schema alone, but for a few rules that are told here.
 
-Nothing in the cluster works by HorizontalPodAutoscalers, NetworkPolicies, PodDisruptionBudgets, ResourceQuotas and the
-kinds of dynamic resource allocation: whoever writes them, and whoever reads them, finds what a real server would show.
+Nothing in the cluster works by Endpoints, HorizontalPodAutoscalers, LimitRanges, NetworkPolicies, PodDisruptionBudgets,
+ResourceQuotas and the kinds of dynamic resource allocation: whoever writes them, and whoever reads them, finds what a
+real server would show.
 """
 
 # ruff: noqa: ARG002 - the arguments are those of every strategy
@@ -58,6 +59,12 @@ class ResourceQuotaStrategy(_SpecStrategy):
 
     allow_create_on_update = True
     status: ClassVar[Mapping[str, Any] | None] = {}
+
+
+class LimitRangeStrategy(Strategy):
+    """LimitRanges: nothing is limited."""
+
+    allow_create_on_update = True
 
 
 class PodDisruptionBudgetStrategy(_SpecStrategy):
@@ -229,15 +236,14 @@ def plain_kinds() -> list[Kind]:
             strategy=ResourceQuotaStrategy(),
             short_names=("quota",),
             subresources=("status",),
-            columns=printers.RESOURCE_QUOTAS,
         ),
+        builtin_kind("", "LimitRange", "limitranges", strategy=LimitRangeStrategy(), short_names=("limits",)),
         builtin_kind(
             "",
             "Endpoints",
             "endpoints",
             strategy=EndpointsStrategy(),
             short_names=("ep",),
-            columns=printers.ENDPOINTS,
         ),
         builtin_kind(
             "autoscaling",
@@ -247,7 +253,6 @@ def plain_kinds() -> list[Kind]:
             short_names=("hpa",),
             categories=("all",),
             subresources=("status",),
-            columns=printers.HORIZONTAL_POD_AUTOSCALERS,
         ),
         builtin_kind(
             "coordination.k8s.io",
@@ -298,7 +303,6 @@ def plain_kinds() -> list[Kind]:
             "resourceslices",
             strategy=_DeviceStrategy(),
             namespaced=False,
-            columns=printers.RESOURCE_SLICES,
             field_labels=field_labels("spec.driver", "spec.nodeName"),
         ),
         builtin_kind(

@@ -205,18 +205,6 @@ def _listed(texts: Iterable[str], *, missing: str) -> str:
     return ",".join(every[:_SHOWN_PORTS]) + more if every else missing
 
 
-def _endpoints(obj: JsonObject) -> str:
-    return _listed(
-        (
-            f"{address['ip']}:{port['port']}" if port else address["ip"]
-            for subset in obj.get("subsets") or ()
-            for port in subset.get("ports") or [None]
-            for address in subset.get("addresses") or ()
-        ),
-        missing="<none>",
-    )
-
-
 def _slice_ports(obj: JsonObject) -> str:
     return _listed((str(port.get("port") or "*") for port in obj.get("ports") or ()), missing="<unset>")
 
@@ -289,26 +277,6 @@ PERSISTENT_VOLUME_CLAIMS = (
     _column("StorageClass", _at(".spec.storageClassName", "")),
     AGE,
 )
-
-
-def _of_quota(prefix: str) -> Callable[[JsonObject], str]:
-    """Return how much of each amount is used whose name begins with a prefix, or of all that are no limits."""
-
-    def cell(obj: JsonObject) -> str:
-        status = obj.get("status") or {}
-        used, hard = status.get("used") or {}, status.get("hard") or {}
-        wanted = [name for name in sorted(hard) if name.startswith("limits.") == bool(prefix)]
-        return ", ".join(f"{name}: {used.get(name, 0)}/{hard[name]}" for name in wanted)
-
-    return cell
-
-
-RESOURCE_QUOTAS = (
-    NAME,
-    _column("Request", _of_quota("")),
-    _column("Limit", _of_quota("limits.")),
-    AGE,
-)
 LEASES = (NAME, _column("Holder", _at(".spec.holderIdentity", "")), AGE)
 CUSTOM_RESOURCE_DEFINITIONS = (NAME, _column("Created At", _at(".metadata.creationTimestamp", "")))
 PRIORITY_CLASSES = (
@@ -333,7 +301,6 @@ REPLICA_SETS = (
     AGE,
     *_TEMPLATE,
 )
-ENDPOINTS = (NAME, _column("Endpoints", _endpoints), AGE)
 ENDPOINT_SLICES = (
     NAME,
     _column("AddressType", _at(".addressType", "")),
@@ -348,24 +315,7 @@ POD_DISRUPTION_BUDGETS = (
     _column("Allowed Disruptions", _at(".status.disruptionsAllowed", 0), kind="integer"),
     AGE,
 )
-
-
-HORIZONTAL_POD_AUTOSCALERS = (
-    NAME,
-    _column("Reference", lambda obj: _reference((obj.get("spec") or {}).get("scaleTargetRef") or {})),
-    _column("MinPods", lambda obj: str(obj["spec"].get("minReplicas", "<unset>"))),
-    _column("MaxPods", _at(".spec.maxReplicas", 0), kind="integer"),
-    _column("Replicas", _at(".status.currentReplicas", 0), kind="integer"),
-    AGE,
-)
 NETWORK_POLICIES = (NAME, _column("Pod-Selector", _selector(".spec.podSelector")), AGE)
 WEBHOOK_CONFIGURATIONS = (NAME, _column("Webhooks", lambda obj: len(obj.get("webhooks") or ()), kind="integer"), AGE)
 RUNTIME_CLASSES = (NAME, _column("Handler", _at(".handler", "")), AGE)
 RESOURCE_CLAIMS = (NAME, _column("State", _claim_state), AGE)
-RESOURCE_SLICES = (
-    NAME,
-    _column("Node", _at(".spec.nodeName", "<unset>")),
-    _column("Driver", _at(".spec.driver", "")),
-    _column("Pool", _at(".spec.pool.name", "")),
-    AGE,
-)

@@ -85,6 +85,10 @@ class Strategy:
         """Return the broken rules of a change through the main endpoint."""
         return []
 
+    def validate_status(self, obj: JsonObject) -> list[FieldError]:
+        """Return the broken rules of a status that its own endpoint writes, if the schema does not tell them."""
+        return []
+
     def validate_subresource_update(self, obj: JsonObject, old: JsonObject, subresource: str) -> list[FieldError]:
         """Return the broken rules of a change through a subresource of the kind's own."""
         return []
@@ -118,6 +122,13 @@ class Strategy:
     def is_held(self, obj: JsonObject) -> bool:
         """Return whether a deleted object must stay for a reason other than `metadata.finalizers`."""
         return False
+
+
+def protect(obj: JsonObject, finalizer: str) -> None:
+    """Give an object a finalizer, by which it outlives its deletion."""
+    finalizers = obj["metadata"].setdefault("finalizers", [])
+    if finalizer not in finalizers:
+        finalizers.append(finalizer)
 
 
 def restore(obj: JsonObject, old: Mapping[str, Any], field: str) -> None:

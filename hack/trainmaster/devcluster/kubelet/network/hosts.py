@@ -29,6 +29,7 @@ from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.devcluster.controllers.endpointslice import is_headless
 from trainmaster.devcluster.kubelet.environment import Lookup
 from trainmaster.devcluster.kubelet.network.addresses import host_address, hostname
+from trainmaster.devcluster.settings import JOBSET_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 _DOMAIN = "cluster.local"
@@ -144,7 +145,7 @@ class HostsTable:
 def expected_hosts(pod: JsonObject, lookup: Lookup) -> Iterator[str]:
     """Give the host names of the pods that belong to this pod's JobSet or Job, as far as their specs tell."""
     namespace, labels = pod["metadata"]["namespace"], pod["metadata"].get("labels") or {}
-    if name := labels.get("jobset.sigs.k8s.io/jobset-name"):
+    if name := labels.get(JOBSET_LABEL):
         jobset = lookup(JOBSETS, namespace, name) or {"spec": {}}
         for group in jobset["spec"].get("replicatedJobs") or ():
             for replica in range(group.get("replicas", 1)):

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from trainmaster.devcluster.settings import JOBSET_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 LOCAL_ADDRESS = "127.0.0.1"
@@ -60,7 +61,7 @@ def pod_names(pod: JsonObject, *, address: str = "") -> re.Pattern[str] | None:
     if not subdomain:
         return _service_names(metadata["namespace"], labels, address)
     hosts = [re.escape(spec.get("hostname") or metadata["name"])]
-    if jobset := labels.get("jobset.sigs.k8s.io/jobset-name"):
+    if jobset := labels.get(JOBSET_LABEL):
         hosts.append(re.escape(jobset) + r"-(?:[a-z0-9-]+-)?[0-9]+-[0-9]+")
     if job := labels.get("batch.kubernetes.io/job-name"):
         hosts.append(re.escape(job) + r"-[0-9]+")

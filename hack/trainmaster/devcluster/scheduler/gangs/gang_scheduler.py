@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
-from trainmaster.devcluster.apiserver.resources import NODES, POD_GROUPS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES
+from trainmaster.devcluster.apiserver.resources import (
+    NODES,
+    POD_GROUPS,
+    VOLCANO_POD_GROUPS,
+    VOLCANO_QUEUES,
+    WORKLOAD_POD_GROUPS,
+)
 from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.devcluster.controllers.control_loop import key_of
 from trainmaster.devcluster.controllers.indexer import Indexer, find
@@ -19,7 +25,7 @@ from trainmaster.devcluster.controllers.volcanoqueue import DEFAULT_QUEUE
 from trainmaster.devcluster.events import EventRecorder
 from trainmaster.devcluster.scheduler.binding import Binder
 from trainmaster.devcluster.scheduler.filters import pre_filter_error, queue_sort_key
-from trainmaster.devcluster.scheduler.gangs import coscheduling, volcano
+from trainmaster.devcluster.scheduler.gangs import coscheduling, kubernetes, volcano
 from trainmaster.devcluster.scheduler.gangs.pod_group import (
     GangPlan,
     PodGroupMembers,
@@ -37,10 +43,11 @@ from trainmaster.devcluster.scheduler.gangs.volcano import (
 from trainmaster.devcluster.scheduler.node_info import NodeInfos, Snapshot
 from trainmaster.runtime.jsontree import JsonObject
 
-GROUP_RESOURCES = (POD_GROUPS, VOLCANO_POD_GROUPS)
+GROUP_RESOURCES = (POD_GROUPS, VOLCANO_POD_GROUPS, WORKLOAD_POD_GROUPS)
 _WRITERS = {
     POD_GROUPS: ("scheduler-plugins-controller", WriteOptions(field_manager="scheduler-plugins-controller")),
     VOLCANO_POD_GROUPS: ("vc-scheduler", WriteOptions(field_manager="vc-scheduler")),
+    WORKLOAD_POD_GROUPS: ("default-scheduler", WriteOptions(field_manager="kube-scheduler")),
 }
 
 
@@ -75,7 +82,7 @@ class GangScheduler:
         nodes = [record.object for record in self._api.store.list(NODES)]
         if group is None:
             text = pre_filter_error(f"PodGroup {key.namespace}/{key.name} not found", len(nodes))
-            for pod in members.waiting:
+            for pod in members.waiting if key.resource != WORKLOAD_POD_GROUPS else ():  # Kubernetes says nothing
                 await self._binder.mark_unschedulable(pod, text)
             return False, None  # its creation is an event
         plan = self._plan(key, group, members, nodes)
@@ -107,7 +114,8 @@ class GangScheduler:
             if (queue or {}).get("spec", {}).get("capability"):
                 limit = left_of(queue, [members, *(each.members for each in self._others(key, queue=name))])
         snapshot = Snapshot(self._api, nodes, self._node_infos, limit=limit)
-        return plan_gang(requirement, members, snapshot, nodes=len(nodes), waiting=waiting)
+        of_kubernetes = key.resource == WORKLOAD_POD_GROUPS
+        return plan_gang(requirement, members, snapshot, nodes=len(nodes), waiting=waiting, of_kubernetes=of_kubernetes)
 
     def _others(self, key: ObjectKey, *, queue: str | None = None) -> Iterator[Neighbour]:
         """Return all other groups of Volcano, or those of one queue."""
@@ -123,9 +131,10 @@ class GangScheduler:
         if key.resource == VOLCANO_POD_GROUPS:
             update = volcano.next_status(group, members, requirement, plan, now=now)
             subresource = None  # Volcano declares no status subresource
+        elif key.resource == WORKLOAD_POD_GROUPS:
+            update, subresource = kubernetes.next_status(group, members, requirement, plan, now=now), "status"
         else:
-            update = coscheduling.next_status(group, members, requirement, now=now)
-            subresource = "status"
+            update, subresource = coscheduling.next_status(group, members, requirement, now=now), "status"
         if update.status != (group.get("status") or {}):
             await self._api.update(
                 key.resource,

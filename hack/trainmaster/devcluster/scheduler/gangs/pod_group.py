@@ -1,6 +1,7 @@
-"""PodGroups of either dialect: the group of a pod, the members of a group, what its spec asks for. Pure.
+"""PodGroups of all dialects: the group of a pod, the members of a group, what its spec asks for. Pure.
 
-A pod names its group by the label of coscheduling or by the annotation of Volcano; with both, its scheduler decides.
+A pod names its group by `spec.schedulingGroup` (Kubernetes), by the label of coscheduling or by the annotation of
+Volcano; with both of these, its scheduler decides.
 
 What to do about a gang: which of its pods are bound now, and why the others cannot be. Pure but for the snapshot.
 
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainmaster.devcluster.apiserver.resources import POD_GROUPS, VOLCANO_POD_GROUPS
+from trainmaster.devcluster.apiserver.resources import POD_GROUPS, VOLCANO_POD_GROUPS, WORKLOAD_POD_GROUPS
 from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.devcluster.controllers.objects import is_terminating
 from trainmaster.devcluster.events import Note
@@ -33,12 +34,20 @@ TASK_ANNOTATION = "volcano.sh/task-spec"
 GangState = Literal["Complete", "TooFewPods", "TooFewResources"]
 """The group has, or gets next, what it needs; or it lacks pods; or it lacks room."""
 
+WAITS = (
+    "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, one or more plugins asked to "
+    "wait and no plugin rejected pod"
+)
+"""What kube-scheduler tells pods that would fit."""
+
 _ZERO = Quantity.parse(0)
 
 
 def pod_group_of(pod: JsonObject) -> ObjectKey | None:
     """Return the group that a pod names, whether or not it exists."""
     metadata = pod["metadata"]
+    if by_field := (pod["spec"].get("schedulingGroup") or {}).get("podGroupName"):
+        return ObjectKey(WORKLOAD_POD_GROUPS, metadata["namespace"], by_field)
     annotations = metadata.get("annotations") or {}
     by_label = (metadata.get("labels") or {}).get(COSCHEDULING_LABEL)
     by_annotation = next((annotations[key] for key in VOLCANO_ANNOTATIONS if annotations.get(key)), None)
@@ -56,8 +65,10 @@ class PodGroupMembers:
     bound: Sequence[JsonObject] = ()
     succeeded: Sequence[JsonObject] = ()
     failed: Sequence[JsonObject] = ()
+    gated: Sequence[JsonObject] = ()
+    """Those with scheduling gates, if they count, as Kubernetes has it."""
     others: Sequence[JsonObject] = ()
-    """Those that count for nothing: they have scheduling gates, or are being deleted."""
+    """Those that count for nothing."""
 
     @property
     def is_active(self) -> bool:
@@ -77,13 +88,13 @@ class PodGroupMembers:
     @property
     def present(self) -> list[JsonObject]:
         """The pods that count."""
-        return [*self.scheduled, *self.waiting]
+        return [*self.scheduled, *self.waiting, *self.gated]
 
 
 def sort_members(pods: Sequence[JsonObject]) -> PodGroupMembers:
     """Sort the pods of a group by their state."""
     sorted_pods: dict[str, list[JsonObject]] = {
-        name: [] for name in ("waiting", "bound", "succeeded", "failed", "others")
+        name: [] for name in ("waiting", "bound", "succeeded", "failed", "gated", "others")
     }
     for pod in pods:
         sorted_pods[_state_of(pod)].append(pod)
@@ -91,14 +102,17 @@ def sort_members(pods: Sequence[JsonObject]) -> PodGroupMembers:
 
 
 def _state_of(pod: JsonObject) -> str:
-    phase = pod.get("status", {}).get("phase")
+    # Kubernetes counts gated pods, and bound ones until they are gone, but none that has ended; the others do not.
+    phase, of_kubernetes = pod.get("status", {}).get("phase"), "schedulingGroup" in pod["spec"]
     if phase in ("Succeeded", "Failed"):
-        return str(phase).lower()
-    if is_terminating(pod):
+        return "others" if of_kubernetes else str(phase).lower()
+    if is_terminating(pod) and not (of_kubernetes and pod["spec"].get("nodeName")):
         return "others"
     if pod["spec"].get("nodeName"):
         return "bound"
-    return "others" if pod["spec"].get("schedulingGates") else "waiting"
+    if pod["spec"].get("schedulingGates"):
+        return "gated" if of_kubernetes else "others"
+    return "waiting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +133,10 @@ class PodGroupRequirement:
 
 
 def requirement_of(group: JsonObject) -> PodGroupRequirement:
-    """Read the spec of a group of either dialect."""
+    """Read the spec of a group of any dialect."""
     spec = group.get("spec") or {}
+    if policy := spec.get("schedulingPolicy"):
+        return PodGroupRequirement((policy.get("gang") or {"minCount": 1})["minCount"])
     resources = {name: Quantity.parse(value) for name, value in (spec.get("minResources") or {}).items()}
     return PodGroupRequirement(max(spec.get("minMember", 1), 0), dict(spec.get("minTaskMember") or {}), resources)
 
@@ -157,8 +173,14 @@ def plan_gang(
     *,
     nodes: int,
     waiting: Sequence[JsonObject],
+    of_kubernetes: bool = False,
 ) -> GangPlan:
-    """Decide about the waiting pods, which are given in the order in which they should get their nodes."""
+    """Decide about the waiting pods, which are given in the order in which they should get their nodes.
+
+    Kubernetes says nothing of a group that lacks pods, and otherwise tells each pod its own reason.
+    """
+    if of_kubernetes and not requirement.is_met_by(members.present):
+        return GangPlan("TooFewPods")
     if not requirement.is_met_by(members.present):
         stable = pre_filter_error("cannot find enough sibling pods", nodes).rstrip(".")
         message = (
@@ -177,6 +199,8 @@ def plan_gang(
     refused = [each for each in results if each.node is None]
     if requirement.is_met_by([*members.scheduled, *(each.pod for each in placed)]):
         return GangPlan("Complete", bind=placed, unschedulable=[(each.pod, each.message) for each in refused])
+    if of_kubernetes:
+        return GangPlan("TooFewResources", unschedulable=[(each.pod, each.message or WAITS) for each in results])
     message = refused[0].message
     return GangPlan("TooFewResources", message, unschedulable=[(pod, message) for pod in waiting])
 

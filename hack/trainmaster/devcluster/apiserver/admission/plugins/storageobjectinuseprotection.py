@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.registry.generic import AdmissionHook, Operation
+from trainmaster.devcluster.apiserver.registry.strategy import protect
 from trainmaster.runtime.jsontree import JsonObject
 
 PVC_PROTECTION_FINALIZER = "kubernetes.io/pvc-protection"
@@ -13,9 +14,7 @@ def claim_admission() -> AdmissionHook:
 
     def admit(operation: Operation, claim: JsonObject, _old: JsonObject | None) -> JsonObject:
         if operation == "CREATE":
-            finalizers = claim["metadata"].setdefault("finalizers", [])
-            if PVC_PROTECTION_FINALIZER not in finalizers:
-                finalizers.append(PVC_PROTECTION_FINALIZER)
+            protect(claim, PVC_PROTECTION_FINALIZER)
         return claim
 
     return admit

@@ -26,6 +26,7 @@ from trainmaster.devcluster.apiserver.registry.fields import (
     one_of,
     optional_name,
     required,
+    subdomain,
 )
 from trainmaster.devcluster.apiserver.registry.labels import (
     label_key,
@@ -109,7 +110,16 @@ def validate_pod_spec(spec: JsonObject, path: str, *, is_pod: bool = False) -> l
     errors += _spreading(f"{path}.topologySpreadConstraints", spec.get("topologySpreadConstraints") or ())
     if spec.get("hostNetwork"):
         errors += _host_network(path, spec, is_pod=is_pod)
+    if (group := spec.get("schedulingGroup")) is not None:
+        errors += _scheduling_group(f"{path}.schedulingGroup.podGroupName", group.get("podGroupName"))
     return errors
+
+
+def _scheduling_group(path: str, name: str | None) -> Iterator[FieldError]:
+    if name is None:
+        yield FieldError(path, "Invalid", None, "must specify one of: `podGroupName`")
+    else:
+        yield from subdomain(path, name)
 
 
 def _scalars(path: str, spec: JsonObject) -> Iterator[FieldError]:

@@ -71,7 +71,6 @@ def default_pod(spec: JsonObject) -> None:
 
 def _drop_disabled(spec: JsonObject) -> None:
     """Drop what kube-apiserver 1.36 knows and does not keep, because its feature gate is off."""
-    spec.pop("schedulingGroup", None)
     for container in containers(spec):
         lifecycle = container.get("lifecycle")
         if lifecycle and lifecycle.pop("stopSignal", None) is not None and not lifecycle:

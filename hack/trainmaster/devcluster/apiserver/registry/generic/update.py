@@ -138,7 +138,7 @@ def _metadata_problems(kind: Kind, metadata: JsonObject, old: JsonObject) -> lis
 def _validate(kind: Kind, new: JsonObject, old: JsonObject, subresource: str | None) -> list[FieldError]:
     """Validate a change: what was wrong with a custom resource before, and is left alone, does not fail an update."""
     if subresource == "status" and not (kind.custom or kind.strategy.required_by_schema):
-        return []  # rules of a status are complete, and the rest must not hold it up if its rules became stricter
+        return kind.strategy.validate_status(new)  # the rest must not hold it up if its rules became stricter
     check = _validate_status if kind.custom and subresource == "status" else validate_object
     problems = check(kind, new)
     if problems and kind.custom:

@@ -1,4 +1,4 @@
-"""The end of persistent volume claims."""
+"""The end of persistent volume claims; that of PodGroups is in the tests of the gang scheduler."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.admission.plugins.storageobjectinuseprotection import claim_admission
 from trainmaster.devcluster.apiserver.resources import PERSISTENT_VOLUME_CLAIMS, PODS
-from trainmaster.devcluster.controllers.pvcprotection import PvcProtectionController
+from trainmaster.devcluster.controllers.protection import pvc_protection
 from trainmaster.runtime.jsontree import JsonObject
 
 
 @pytest.fixture
 async def cluster(cluster: Stepper) -> Stepper:
     cluster.api.add_admission(PERSISTENT_VOLUME_CLAIMS, claim_admission())
-    cluster.start(PvcProtectionController(cluster.api))
+    cluster.start(pvc_protection(cluster.api))
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     for name in ("a", "b"):
         claim = {"metadata": {"name": name}, "spec": spec}
