@@ -1,15 +1,13 @@
-"""`trainmaster top`: jobs, nodes and managers of a cluster at a glance, kept current.
+"""`trainmaster top`: jobs, nodes and managers of a cluster at a glance, kept current on a terminal.
 
-Exit codes: 0 left, or printed; 1 the cluster cannot be used; 130 interrupted.
+Exit codes: 0 printed; 1 the cluster cannot be used; 130 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import shutil
-import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from trainmaster.controller.cli.follow.reporter import shows_displays
 from trainmaster.controller.cli.jobs.lookup import not_served, v1_kinds
@@ -29,22 +27,13 @@ from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
 
-if TYPE_CHECKING:
-    from trainmaster.controller.cli.top.live import LiveView
-
-_INTERVAL: Final = 2.0
-_ROWS_AROUND: Final = 12
-"""Rows of a terminal that plain tables leave for what is not jobs."""
-
-_ROWS: Final = 40
-
 
 def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "top",
         description="Show jobs (those that need attention first) with progress and obstacles, requests and capacity "
-        "of nodes, and the manager, until `q` or Ctrl-C. Without a terminal, print tables repeatedly.",
+        "of nodes, and the manager, until Ctrl-C. Without a terminal, print tables once.",
     )
     add_cluster_options(parser)
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
@@ -57,8 +46,7 @@ def command(commands: Any) -> None:
     parser.add_argument(
         "--filter", default="", metavar="WORDS", help="jobs with all these words in name, kind, state or cause"
     )
-    parser.add_argument("--once", action="store_true", help="print one table")
-    parser.add_argument("--plain", action="store_true", help="plain tables, also on a terminal")
+    parser.add_argument("--once", action="store_true", help="print tables once, also on a terminal")
     parser.add_argument("-o", "--output", choices=("json",), help="print everything once, for programs")
     parser.set_defaults(run=on_cluster(_top))
 
@@ -74,37 +62,20 @@ async def _top(client: KubeClient, arguments: argparse.Namespace) -> int:
 
     async with ClusterInformers(client, namespace=namespace, kinds=kinds, on_change=changed.set) as informers:
 
-        async def look() -> tuple[Snapshot, list[JobRow]]:
-            snapshot = await informers.snapshot()
+        def look() -> tuple[Snapshot, list[JobRow]]:
+            snapshot = informers.snapshot()
             return snapshot, chosen(snapshot)
 
-        if arguments.once or arguments.output:
-            snapshot = await informers.complete_snapshot()
-            if arguments.output:
-                print_json(to_json(snapshot, chosen(snapshot)))
-            else:
-                print("\n".join(plain_lines(snapshot, chosen(snapshot), at_most=None)))
-            return 0
-        if not arguments.plain and shows_displays() and (live := _live_view_class()) is not None:
-            return await live(look, changed, file=sys.stdout).run()
-        while True:
-            snapshot = await informers.complete_snapshot()
-            rows = shutil.get_terminal_size((0, _ROWS + _ROWS_AROUND)).lines
-            lines = plain_lines(snapshot, chosen(snapshot), at_most=max(5, rows - _ROWS_AROUND))
-            print("\n".join(lines), end="\n\n", flush=True)
-            await asyncio.sleep(_INTERVAL)
+        if arguments.output is None and not arguments.once and shows_displays():
+            from trainmaster.controller.cli.top import live  # noqa: PLC0415 - may not be there
 
-
-def _live_view_class() -> type[LiveView] | None:
-    """Return what shows the live view; None if what draws it is not installed, which is told."""
-    try:
-        from trainmaster.controller.cli.top.live import LiveView  # noqa: PLC0415 - may not be there
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "rich":
-            raise
-        print("for a screen that is kept current: pip install 'trainmaster[local]'", file=sys.stderr)
-        return None
-    return LiveView
+            await live.show(look, changed)
+        snapshot = await informers.complete_snapshot()
+        if arguments.output:
+            print_json(to_json(snapshot, chosen(snapshot)))
+        else:
+            print("\n".join(plain_lines(snapshot, chosen(snapshot))))
+        return 0
 
 
 async def _kinds(client: KubeClient, namespace: str | None) -> list[Resource]:

@@ -34,7 +34,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import LEASES, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
-from trainmaster.runtime.api.constants import JOBSET_LABEL, VOLCANO_POD_ANNOTATION
+from trainmaster.runtime.api.constants import JOBSET_LABEL
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -69,7 +69,7 @@ class ClusterInformers:
         # Of all kinds of kubeflow.org/v1 the pods have the same labels.
         labels = {JOBSET_LABEL if kind == TRAINJOBS else JOB_NAME_LABEL: kind for kind in kinds}
         self._pods = {
-            label: self._informer(PODS, namespace, labels=label, name=name, transform=_without_noise)
+            label: self._informer(PODS, namespace, labels=label, name=name)
             for label, name in (
                 (JOBSET_LABEL, "pods of TrainJobs"),
                 (JOB_NAME_LABEL, "pods of jobs of kubeflow.org/v1"),
@@ -118,9 +118,10 @@ class ClusterInformers:
         """Return what is known when all was read that can be; what takes longer than some seconds is told."""
         await self._wait_read()
         while True:
-            snapshot = await self.snapshot()
+            snapshot = self.snapshot()
             if self._table.is_up_to_date:
                 return snapshot
+            await asyncio.sleep(0)
 
     async def _wait_read(self) -> None:
         waits = [
@@ -133,10 +134,10 @@ class ClusterInformers:
             if not informer.is_ready:
                 self._unread.setdefault(informer.name, f"no answer within {_READ_WITHIN:g} s")
 
-    async def snapshot(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """Return what is known now."""
         now = datetime.now(UTC)
-        await self._table.bring_up_to_date(now)
+        self._table.bring_up_to_date(now)
         if not self._table.is_up_to_date:
             self._on_change()
         return Snapshot(
@@ -265,17 +266,3 @@ class ClusterInformers:
             self._on_change()
             await asyncio.sleep(_ASK_EVERY)
         self._embedded_read.set()
-
-
-def _without_noise(pod: JsonObject) -> JsonObject:
-    """Drop of a pod of a job what is long, and of no use to whoever explains how the job fares."""
-    strip_managed_fields(pod)
-    annotations = pod["metadata"].pop("annotations", None) or {}
-    if VOLCANO_POD_ANNOTATION in annotations:  # by which a member of a gang is known
-        pod["metadata"]["annotations"] = {VOLCANO_POD_ANNOTATION: annotations[VOLCANO_POD_ANNOTATION]}
-    spec = pod.get("spec") or {}
-    for containers in (spec.get("containers"), spec.get("initContainers")):
-        for container in containers or ():
-            for key in ("args", "command", "volumeMounts"):
-                container.pop(key, None)
-    return pod

@@ -1,9 +1,8 @@
 """The jobs of a cluster as rows, each brought up to date when it has changed, with what stands in its way, and in which
 order they are shown.
 
-- What is quick (state, nodes, times) is done of all that has changed. Explaining takes about a millisecond a job: what
-  has not ended comes first, then what has failed last, and that only for a share of the time, so that thousands of jobs
-  hold nobody up.
+- Explaining a job takes about a millisecond: of thousands that have changed at once, some are looked at with every
+  drawing, so that nobody waits for all.
 - What `trainmaster explain` concludes of a job, its workload and its pods comes first; it looks at more when it is
   asked for one job. What nobody explains is told by the condition that is the state of the job.
 - What waits, and is not explained by anything yet, is asked about again: some causes are told by time alone.
@@ -11,7 +10,6 @@ order they are shown.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -34,11 +32,8 @@ LATELY: Final = timedelta(hours=1)
 ASK_AGAIN: Final = 10.0
 """Seconds after which a job that waits is explained again."""
 
-_PAUSE_EVERY: Final = 0.05
-"""Seconds of work, after which others get their turn."""
-
-_EXPLAIN_FOR: Final = 0.2
-"""Seconds that go into explanations at a time."""
+_LOOK_FOR: Final = 0.2
+"""Seconds that go into looking at jobs at a time."""
 
 Key = tuple[Resource, str]
 """A kind of jobs, and namespace and name."""
@@ -143,78 +138,44 @@ class JobTable:
         self._monotonic = monotonic
         self._rows: dict[Key, JobRow] = {}
         self._changed: dict[Key, None] = {}
-        self._unexplained: dict[Key, None] = {}
-        self._explained_at: dict[Key, float] = {}
+        self._unexplained: dict[Key, float] = {}
         """When those were asked about that wait for no known reason."""
 
     @property
     def rows(self) -> list[JobRow]:
-        """All of them, in no order."""
+        """Those of the jobs that were looked at, in no order."""
         return list(self._rows.values())
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether every job has been looked at, and explained, since it last changed."""
-        return not self._changed and not self._unexplained
+        """Whether every job has been looked at since it last changed."""
+        return not self._changed
 
     def mark(self, kind: Resource, key: str) -> None:
         """Take note that something has changed of a job."""
         self._changed[kind, key] = None
 
-    async def bring_up_to_date(self, now: datetime) -> None:
-        """Look at what has changed, and explain some of what is unexplained."""
-        paused = self._monotonic()
-        while self._changed:
-            key = next(iter(self._changed))
-            del self._changed[key]
-            self._look(key, now)
-            if self._monotonic() - paused > _PAUSE_EVERY:
-                await asyncio.sleep(0)
-                paused = self._monotonic()
+    def bring_up_to_date(self, now: datetime) -> None:
+        """Look at some of what has changed, and at what is to be asked about again."""
         began = self._monotonic()
-        for key in self._due(began):
-            self._explain(key, now)
-            if self._monotonic() - began > _EXPLAIN_FOR:
-                break
+        for key in [*self._changed, *(key for key, at in self._unexplained.items() if began - at > ASK_AGAIN)]:
+            self._look(key, now)
+            if self._monotonic() - began > _LOOK_FOR:
+                return
 
     def _look(self, key: Key, now: datetime) -> None:
         kind, name = key
-        obj = self._jobs[kind].get(name) if kind in self._jobs else None
-        self._explained_at.pop(key, None)
+        self._changed.pop(key, None)
         self._unexplained.pop(key, None)
+        obj = self._jobs[kind].get(name) if kind in self._jobs else None
         if obj is None:
             self._rows.pop(key, None)
             return
         job = Job(obj, kind)
-        before = self._rows.get(key)
-        row = job_row(job, self._pods_of(job), self._jobset(job, name), now)
+        pods, jobset = self._pods_of(job), self._jobsets.get(name) if job.is_trainjob else None
+        row = job_row(job, pods, jobset, now)
         if may_be_troubled(job, row):
-            row = replace(row, trouble=None if before is None else before.trouble)
-            self._unexplained[key] = None
+            row = replace(row, trouble=trouble_of(job, pods=pods, jobset=jobset, now=now))
+            if row.trouble is None and not row.has_ended:
+                self._unexplained[key] = self._monotonic()
         self._rows[key] = row
-
-    def _due(self, now: float) -> list[Key]:
-        """Return what is to be explained, the most urgent first."""
-        again = [key for key, at in self._explained_at.items() if now - at > ASK_AGAIN]
-        due = [*self._unexplained, *again]
-        return sorted(due, key=self._urgency) if len(due) > 1 else due
-
-    def _urgency(self, key: Key) -> tuple[bool, float]:
-        row = self._rows[key]
-        return row.has_ended, -datetime.fromisoformat(row.ended or row.created).timestamp()
-
-    def _explain(self, key: Key, now: datetime) -> None:
-        kind, name = key
-        self._unexplained.pop(key, None)
-        self._explained_at.pop(key, None)
-        obj, row = self._jobs[kind].get(name), self._rows[key]
-        if obj is None:
-            return  # that it is gone will be told
-        job = Job(obj, kind)
-        trouble = trouble_of(job, pods=self._pods_of(job), jobset=self._jobset(job, name), now=now)
-        self._rows[key] = replace(row, trouble=trouble)
-        if trouble is None and not row.has_ended:
-            self._explained_at[key] = self._monotonic()
-
-    def _jobset(self, job: Job, name: str) -> JsonObject | None:
-        return self._jobsets.get(name) if job.is_trainjob else None
