@@ -1,9 +1,8 @@
 """The live display of followed jobs at the bottom of a terminal, above which scrolls by what they print.
 
-- Each job has a row, with its progress and its ranks; below stands what is wrong. The display takes half of the lines of
-  the terminal at most, and counts the jobs for which there is no room.
-- What arrives is printed with the next drawing: a display that is drawn for every line would slow a job down that prints
-  many.
+- Each job has a row, with its progress and its ranks; below stands what is wrong. The display takes half of the lines
+  of the terminal at most, and counts the jobs for which there is no room.
+- What arrives is printed with the next drawing: to draw the display for every line would take longer than the lines.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from trainmaster.controller.cli.follow.failures import Failure, attempt_of, with
 from trainmaster.controller.cli.follow.job_status import DELETED, GOOD, UNKNOWN, JobStatus
 from trainmaster.controller.cli.follow.progress import LogProgress
 from trainmaster.controller.cli.follow.reporter import Reporter
-from trainmaster.controller.cli.follow.summary import Commands, Kind, clock, closing_summary, rank_groups
+from trainmaster.controller.cli.follow.summary import Commands, Kind, clock, closing_summary, rank_groups, summary
 from trainmaster.controller.cli.output import GuardedOutput, marked, one_line, plain, printable_lines
 from trainmaster.controller.cli.printers import counted
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
@@ -64,6 +63,9 @@ class LiveReporter(Reporter):
 
     def __init__(self, commands: Commands | None = None, *, file: TextIO | None = None) -> None:
         super().__init__(commands)
+        self._attempts: dict[str, Attempt] = {}
+        """By key of the job."""
+
         self._console = terminal_console(file)
         self._live = Live(
             console=self._console,
@@ -75,9 +77,6 @@ class LiveReporter(Reporter):
         )
         self._exits = ExitStack()
         self._timer: asyncio.TimerHandle | None = None
-        self._attempts: dict[str, Attempt] = {}
-        """By key of the job."""
-
         self._written: list[RenderableType] = []
 
     def __enter__(self) -> Self:
@@ -190,7 +189,6 @@ def _table(rows: Sequence[Sequence[RenderableType]]) -> Table:
 def _row(attempt: Attempt, now: float) -> Sequence[RenderableType]:
     status = attempt.status
     elapsed = seconds_between(status.began, status.ended or datetime.now(UTC))
-    groups = ", ".join(f"{group.name} {group.text}" for group in rank_groups(status))
     cells = [
         cell(status.job.name, "bold"),
         cell(status.state, _STATES.get(status.state, "")),
@@ -210,7 +208,7 @@ def _row(attempt: Attempt, now: float) -> Sequence[RenderableType]:
         *cells,
         "" if fraction is None else ProgressBar(1.0, fraction, _BAR, complete_style="cyan", finished_style="cyan"),
         cell("" if fraction is None else f"{int(fraction * 100 + 1e-9)}%", "bold"),
-        cell(groups),
+        cell(summary(rank_groups(status))),
         cell("  ".join(filter(None, (restarts, left, attempt.progress.what, *metrics)))),
     ]
 

@@ -24,7 +24,7 @@ from trainmaster.controller.cli.jobs.rows import jobs_of, owner_key
 from trainmaster.controller.cli.probes import MANAGER_LABELS, NODES
 from trainmaster.controller.cli.top.job_table import JobTable
 from trainmaster.controller.cli.top.managers import Managers, managers_of
-from trainmaster.controller.cli.top.node_usage import NodeUsage, PodRequests, node_usage, trimmed_pod
+from trainmaster.controller.cli.top.node_usage import NodeUsage, node_usages, trimmed_pod
 from trainmaster.controller.cli.top.snapshot import Snapshot
 from trainmaster.controller.explain.causes.controllers import LEASE
 from trainmaster.controller.explain.pods import is_own
@@ -89,8 +89,7 @@ class ClusterInformers:
 
         self._nodes = self._informer(NODES, None)
         self._bound = self._informer(PODS, None, fields=_BOUND, name="pods on nodes", transform=trimmed_pod)
-        self._requests = PodRequests()
-        self._bound.add_event_handler(self._bound_changed)
+        self._bound.add_event_handler(lambda _: self._on_change())
         self._nodes.add_event_handler(lambda _: self._on_change())
 
         self._manager_pods = self._informer(PODS, None, labels=MANAGER_LABELS, name="pods of managers")
@@ -236,17 +235,10 @@ class ClusterInformers:
 
     # Nodes
 
-    def _bound_changed(self, delta: Delta) -> None:
-        if (new := delta.new) is not None:
-            self._requests.put(new)
-        elif (old := delta.old) is not None:
-            self._requests.remove(old)
-        self._on_change()
-
     def _usages(self) -> list[NodeUsage] | None:
         if not self._nodes.has_synced:
             return None
-        return [node_usage(node, self._requests) for node in self._nodes.store.each()]
+        return node_usages(self._nodes.store.each(), self._bound.store.each())
 
     # Managers
 

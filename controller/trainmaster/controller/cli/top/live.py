@@ -52,12 +52,8 @@ async def show(look: Look, changed: asyncio.Event) -> None:
     """Show it until cancelled."""
     console, told = terminal_console(), io.StringIO()
     try:
-        with (
-            redirected_stderr(told),
-            Live(
-                console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-            ) as live,
-        ):
+        live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+        with redirected_stderr(told), live:
             while True:
                 changed.clear()
                 live.update(view(*look(), lines=console.height), refresh=True)
