@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import logging
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr
@@ -33,11 +34,19 @@ def cell(text: str, style: str = "") -> Text:
 
 
 @contextmanager
-def redirected_stderr(stream: TextIO) -> Iterator[None]:
-    """Have what is written to standard error meanwhile, by the loggers as well, go to a stream."""
+def drawing(stderr: TextIO) -> Iterator[None]:
+    """Have a stream take standard error meanwhile, that of loggers as well, and SIGTERM end the program in its order.
+
+    By default the signal would leave the terminal without its cursor.
+    """
     with ExitStack() as exits:
+        exits.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _exit))
         for handler in logging.getLogger().handlers:
             if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
-                exits.callback(handler.setStream, handler.setStream(stream))
-        exits.enter_context(redirect_stderr(stream))
+                exits.callback(handler.setStream, handler.setStream(stderr))
+        exits.enter_context(redirect_stderr(stderr))
         yield
+
+
+def _exit(number: int, _: object) -> None:
+    sys.exit(128 + number)

@@ -24,7 +24,7 @@ from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
-from trainmaster.controller.cli.display import cell, redirected_stderr, terminal_console
+from trainmaster.controller.cli.display import cell, drawing, terminal_console
 from trainmaster.controller.cli.follow.failures import Failure, attempt_of, without_verdict
 from trainmaster.controller.cli.follow.job_status import DELETED, GOOD, UNKNOWN, JobStatus
 from trainmaster.controller.cli.follow.progress import LogProgress
@@ -83,7 +83,7 @@ class LiveReporter(Reporter):
         self._exits.enter_context(self._live)
         stderr = FileProxy(self._console, sys.stderr)
         self._exits.callback(stderr.flush)
-        self._exits.enter_context(redirected_stderr(cast("TextIO", GuardedOutput(cast("TextIO", stderr)))))
+        self._exits.enter_context(drawing(cast("TextIO", GuardedOutput(cast("TextIO", stderr)))))
         self._tick()
         return self
 
@@ -156,7 +156,7 @@ class Attempt:
 
 def display(attempts: Sequence[Attempt], *, lines: int, now: float | None = None) -> Group:
     """Return the display for a terminal of so many lines; `now` is a time of the clock that progress is fed with."""
-    room = max(1, lines // 2)
+    room = max(2, lines // 2)
     ordered = sorted(attempts, key=lambda each: _importance(each.status))
     shown = ordered if len(ordered) <= room else ordered[: room - 1]
     partial = [cell(plain(each.partial)) for each in shown if each.partial]

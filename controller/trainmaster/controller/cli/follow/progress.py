@@ -100,7 +100,7 @@ class LogProgress:
     def _fraction(self, *, ends: bool) -> float | None:
         of_steps = self._steps[0] / self._steps[1] if self._steps is not None else 0.0
         if self._epoch is None:
-            return None if self._repeats else of_steps
+            return None if self._repeats or self._steps is None else of_steps
         if not self._epochs:
             return None
         done = self._epoch - (not self._from_zero) + (1 if ends else of_steps)

@@ -6,11 +6,10 @@ Exit codes: 0 printed; 1 the cluster cannot be used; 130 interrupted.
 from __future__ import annotations
 
 import argparse
-import asyncio
+from functools import partial
 from typing import Any
 
 from trainmaster.controller.cli.follow.reporter import shows_displays
-from trainmaster.controller.cli.jobs.lookup import not_served, v1_kinds
 from trainmaster.controller.cli.jobs.options import (
     add_cluster_options,
     namespace_of,
@@ -18,14 +17,10 @@ from trainmaster.controller.cli.jobs.options import (
 )
 from trainmaster.controller.cli.jobs.rows import JobRow, has_words
 from trainmaster.controller.cli.printers import print_json
-from trainmaster.controller.cli.top.informers import ClusterInformers
-from trainmaster.controller.cli.top.job_table import Order, ordered
+from trainmaster.controller.cli.top.attention import Order, ordered
+from trainmaster.controller.cli.top.reader import read_snapshot
 from trainmaster.controller.cli.top.snapshot import Snapshot, plain_lines, to_json
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.config import ConfigurationError
-from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
-from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.resources import TRAINJOBS
 
 
 def command(commands: Any) -> None:
@@ -53,57 +48,18 @@ def command(commands: Any) -> None:
 
 async def _top(client: KubeClient, arguments: argparse.Namespace) -> int:
     namespace = None if arguments.all_namespaces else namespace_of(client, arguments)
-    kinds = await _kinds(client, namespace)
-    changed = asyncio.Event()
 
     def chosen(snapshot: Snapshot) -> list[JobRow]:
         matching = [row for row in snapshot.jobs if has_words(row, arguments.filter)]
         return ordered(matching, Order(arguments.sort), snapshot.now)
 
-    async with ClusterInformers(client, namespace=namespace, kinds=kinds, on_change=changed.set) as informers:
+    snapshot = await read_snapshot(client, namespace)
+    if arguments.output:
+        print_json(to_json(snapshot, chosen(snapshot)))
+    elif arguments.once or not shows_displays():
+        print("\n".join(plain_lines(snapshot, chosen(snapshot))))
+    else:
+        from trainmaster.controller.cli.top.live import show  # noqa: PLC0415 - may not be there
 
-        def look() -> tuple[Snapshot, list[JobRow]]:
-            snapshot = informers.snapshot()
-            return snapshot, chosen(snapshot)
-
-        if arguments.output is None and not arguments.once and shows_displays():
-            from trainmaster.controller.cli.top import live  # noqa: PLC0415 - may not be there
-
-            await live.show(look, changed)
-        snapshot = await informers.complete_snapshot()
-        if arguments.output:
-            print_json(to_json(snapshot, chosen(snapshot)))
-        else:
-            print("\n".join(plain_lines(snapshot, chosen(snapshot))))
-        return 0
-
-
-async def _kinds(client: KubeClient, namespace: str | None) -> list[Resource]:
-    """Return the kinds of jobs that are served: the first question to the cluster.
-
-    Raises:
-        ConfigurationError: There is none.
-        Forbidden: None of them may be read.
-    """
-    try:
-        others = await v1_kinds(client)
-    except Forbidden:
-        others = []
-    kinds = [TRAINJOBS, *others]
-    failures = await asyncio.gather(*(_failure(client, kind, namespace) for kind in kinds))
-    served = [kind for kind, failure in zip(kinds, failures, strict=True) if not isinstance(failure, NotFound)]
-    if not served:
-        raise ConfigurationError(not_served(client))
-    refusals = [failure for failure in failures if isinstance(failure, Forbidden)]
-    if len(refusals) == len(served):
-        raise refusals[0]
-    return served
-
-
-async def _failure(client: KubeClient, kind: Resource, namespace: str | None) -> NotFound | Forbidden | None:
-    """Return why jobs of a kind cannot be read; None if they can."""
-    try:
-        await client.list(kind, namespace, limit=1, metadata_only=True)
-    except (NotFound, Forbidden) as error:
-        return error
-    return None
+        await show(snapshot, partial(read_snapshot, client, namespace), chosen)
+    return 0

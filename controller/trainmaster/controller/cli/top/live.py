@@ -1,25 +1,27 @@
 """The live view on a terminal: the jobs for which there is room, and the fullest nodes, until Ctrl-C.
 
-Columns that tell nothing of any job are left out, and texts are cut where there is no room. What others write to
-standard error meanwhile comes after the end.
+Columns that tell nothing of any job are left out, and texts are cut where there is no room. While the cluster is away,
+what was known stays. What others write to standard error meanwhile comes after the end.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 
-from trainmaster.controller.cli.display import cell, redirected_stderr, terminal_console
+from trainmaster.controller.cli.display import cell, drawing, terminal_console
 from trainmaster.controller.cli.jobs.rows import UNKNOWN, JobRow
-from trainmaster.controller.cli.top.job_table import Attention, attention
+from trainmaster.controller.cli.top.attention import Attention, attention
 from trainmaster.controller.cli.top.snapshot import (
     JOB_HEADER,
     Snapshot,
@@ -29,11 +31,12 @@ from trainmaster.controller.cli.top.snapshot import (
     more_nodes,
     node_rows,
 )
+from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.runtime.api.constants import TRAINJOB_KIND
 
-_AT_LEAST: Final = 0.5
-_AT_MOST: Final = 1.0
-"""Seconds between two drawings: ages grow even if nothing changes."""
+_INTERVAL: Final = 2.0
+_SHARE: Final = 0.2
+"""Of the time, that reading may take: of a large cluster less is asked."""
 
 _STYLES: Final = {
     Attention.TROUBLED: "yellow",
@@ -44,23 +47,27 @@ _STYLES: Final = {
 }
 _FOOT: Final = "Ctrl-C quits   --sort and --filter choose jobs   trainmaster explain JOB says more"
 
-Look = Callable[[], tuple[Snapshot, Sequence[JobRow]]]
-"""Returns what is known of the cluster, and its jobs in their order."""
+Read = Callable[[], Awaitable[Snapshot]]
+Choose = Callable[[Snapshot], Sequence[JobRow]]
+"""Returns the jobs that are shown, in their order."""
 
 
-async def show(look: Look, changed: asyncio.Event) -> None:
-    """Show it until cancelled."""
+async def show(snapshot: Snapshot, read: Read, choose: Choose) -> None:
+    """Show a snapshot, and later ones, until cancelled."""
     console, told = terminal_console(), io.StringIO()
+    live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
     try:
-        live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-        with redirected_stderr(told), live:
+        with drawing(told), live:
+            took = 0.0
             while True:
-                changed.clear()
-                live.update(view(*look(), lines=console.height), refresh=True)
-                await asyncio.sleep(_AT_LEAST)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_AT_MOST - _AT_LEAST):
-                        await changed.wait()
+                live.update(view(snapshot, choose(snapshot), lines=console.height), refresh=True)
+                await asyncio.sleep(max(_INTERVAL, took / _SHARE))
+                began = time.monotonic()
+                try:
+                    snapshot = await read()
+                except KubeError as error:
+                    snapshot = replace(snapshot, now=datetime.now(UTC), outage=str(error))
+                took = time.monotonic() - began
     finally:
         sys.stderr.write(told.getvalue())
 
@@ -76,13 +83,11 @@ def view(snapshot: Snapshot, jobs: Sequence[JobRow], *, lines: int) -> Group:
         _job_table(snapshot, shown) if shown else cell(_no_jobs(snapshot), "dim"),
         *(cell(line, "dim") for line in more_jobs(snapshot, jobs, room)),
         *(_node_table(snapshot, nodes) if len(nodes) > 1 else ()),
-        cell(_FOOT if snapshot.is_complete else f"reading   {_FOOT}", "dim"),
+        cell(_FOOT, "dim"),
     )
 
 
 def _no_jobs(snapshot: Snapshot) -> str:
-    if not snapshot.is_complete:
-        return "reading jobs"
     if snapshot.jobs:
         return "no job matches --filter"
     where = "" if snapshot.namespace is None else f" in namespace {snapshot.namespace}; -A shows all namespaces"

@@ -86,20 +86,6 @@ def total(nodes: Iterable[NodeUsage]) -> NodeUsage:
     )
 
 
-def trimmed_pod(pod: JsonObject) -> JsonObject:
-    """Keep of a pod what its requests follow from."""
-    metadata, spec = pod["metadata"], pod.get("spec") or {}
-    kept = {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion") if key in metadata}
-    fields = {key: spec[key] for key in ("nodeName", "overhead", "resources") if key in spec}
-    for each in ("containers", "initContainers"):
-        if each in spec:
-            fields[each] = [
-                {key: container[key] for key in ("resources", "restartPolicy") if key in container}
-                for container in spec[each] or ()
-            ]
-    return {"apiVersion": pod.get("apiVersion"), "kind": pod.get("kind"), "metadata": kept, "spec": fields}
-
-
 def is_accelerator(resource: str) -> bool:
     """Tell whether a resource is a device, such as `nvidia.com/gpu`."""
     return resource not in _NO_ACCELERATORS and not resource.startswith(_NO_ACCELERATOR_PREFIXES)

@@ -12,7 +12,7 @@ from trainmaster.controller.cli.follow.summary import clock
 from trainmaster.controller.cli.jobs.rows import UNKNOWN, JobRow, nodes_text
 from trainmaster.controller.cli.output import one_line
 from trainmaster.controller.cli.printers import aligned, human_duration
-from trainmaster.controller.cli.top.job_table import Attention, attention
+from trainmaster.controller.cli.top.attention import Attention, attention
 from trainmaster.controller.cli.top.managers import Manager, Managers
 from trainmaster.controller.cli.top.node_usage import CPU, MEMORY, NodeUsage, total
 from trainmaster.controller.kube.clock import time_text
@@ -40,7 +40,7 @@ class Snapshot:
     """In no order."""
 
     nodes: Sequence[NodeUsage] | None
-    """None if they may not be read, or were not yet."""
+    """None if they may not be read."""
 
     managers: Managers | None
     """None likewise."""
@@ -50,9 +50,6 @@ class Snapshot:
 
     outage: str = ""
     """Why the cluster does not answer, so that all of this may be out of date; empty if it does."""
-
-    is_complete: bool = True
-    """Whether everything was read that can be."""
 
 
 def to_json(snapshot: Snapshot, jobs: Sequence[JobRow]) -> JsonObject:
