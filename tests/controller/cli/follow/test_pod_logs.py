@@ -79,6 +79,16 @@ def test_times_are_compared_however_they_are_written() -> None:
         assert found == ["one", "two", "three"]
 
 
+def test_lines_before_those_that_were_asked_for_stay_out() -> None:
+    """A runtime reads several lines at once, so that those before the end may be of the same time."""
+    found: list[str] = []
+    lines = LogLines(found.extend, is_tail=True)
+    lines.feed(f"{STAMP} two\n{STAMP} three\n".encode())
+    lines.reopen()
+    lines.feed(f"{STAMP} one\n{STAMP} two\n{STAMP} three\n2026-01-01T00:00:01Z four\n".encode())
+    assert found == ["two", "three", "four"]
+
+
 def test_a_log_may_break_off_anywhere() -> None:
     """Also within a time, before the log is opened again and after."""
     log = f"{STAMP} one\n{STAMP} unfinished\n".encode()

@@ -95,7 +95,7 @@ class JobLogs:
             namespace=status.job.namespace,
             pod=name,
             container=container,
-            lines=self._lines_of(status, pod) if shown else LogLines(),
+            lines=self._lines_of(status, pod) if shown else LogLines(is_tail=True),
             options=self._options if shown else LogOptions(KEPT_LINES),
         )
         log.observe(pod)
@@ -187,4 +187,4 @@ class JobLogs:
             if not self._choice.is_all or rank == 0:
                 self._reporter.partial(prefix + text if text else "", job=job)
 
-        return LogLines(deliver, partial, with_times=self._options.timestamps)
+        return LogLines(deliver, partial, is_tail=not self._options.is_whole, with_times=self._options.timestamps)

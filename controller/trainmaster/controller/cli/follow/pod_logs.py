@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -84,7 +85,8 @@ class LogLines:
     """The lines of the log of one container, of one run after the other.
 
     `deliver` takes complete lines, as many as have arrived at once; None if only the end of the log is of interest.
-    `partial` takes the last line as it stands while no newline has ended it; empty when there is none.
+    `partial` takes the last line as it stands while no newline has ended it; empty when there is none. With `is_tail`
+    there may be lines before the first one, of its time as well.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class LogLines:
         deliver: Callable[[list[str]], None] | None = None,
         partial: Callable[[str], None] = lambda _: None,
         *,
+        is_tail: bool = False,
         with_times: bool = False,
     ) -> None:
         self._deliver = deliver
@@ -103,7 +106,7 @@ class LogLines:
         self._last = ""
         """The time of the last line."""
 
-        self._at_last = 0
+        self._at_last = math.inf if is_tail else 0
         """How many lines were of that time: a runtime reads several at once."""
 
         self._reopened = False
@@ -164,7 +167,7 @@ class LogLines:
                 continue
             self._again = None
             if stamp:
-                self._at_last = self._at_last + 1 if stamp == self._last else 1
+                self._at_last = self._at_last + 1 if stamp == (self._last or stamp) else 1
                 self._last = stamp
             new.append((stamp, line))
         self._kept.extend((stamp, line[:_KEPT_LENGTH]) for stamp, line in new[-KEPT_LINES:])

@@ -95,7 +95,7 @@ def _no_jobs(snapshot: Snapshot) -> str:
 
 
 def _job_table(snapshot: Snapshot, jobs: Sequence[JobRow]) -> Table:
-    rows = [(JOB_HEADER, "bold")]
+    rows: list[tuple[Sequence[str], str]] = [(JOB_HEADER, "bold")]
     rows += [(job_cells(job, snapshot), _STYLES.get(attention(job, snapshot.now), "")) for job in jobs]
     kept = [
         index

@@ -45,8 +45,8 @@ async def read_snapshot(client: KubeClient, namespace: str | None) -> Snapshot:
             return None
         return items
 
-    jobs, pods, pods_of_v1, jobsets, nodes, bound, managers, leases, embedded = await asyncio.gather(
-        list_jobs(client, namespace),
+    jobs, embedded = await asyncio.gather(list_jobs(client, namespace), manager_status(client))
+    pods, pods_of_v1, jobsets, nodes, bound, managers, leases = await asyncio.gather(
         read("pods of TrainJobs", PODS, namespace, label_selector=JOBSET_LABEL),
         read("pods of jobs of kubeflow.org/v1", PODS, namespace, label_selector=JOB_NAME_LABEL),
         read("JobSets", JOBSETS, namespace),
@@ -54,7 +54,6 @@ async def read_snapshot(client: KubeClient, namespace: str | None) -> Snapshot:
         read("pods on nodes", PODS, field_selector=_BOUND),
         read("pods of managers", PODS, label_selector=MANAGER_LABELS),
         read("leases", LEASES, field_selector=f"metadata.name={LEASE}"),
-        manager_status(client),
     )
     now = datetime.now(UTC)
     own = None if pods is None or pods_of_v1 is None else [*pods, *pods_of_v1]
