@@ -221,7 +221,7 @@ API server `get` of `services/proxy` in the manager's namespace |
 | [web page](web.md#who-sees-what) | `get` of `/web/`, `list` of TrainJobs in the namespaces |
 | [`trainmaster explain`](guides/explain.md) | to read TrainJobs, JobSets, Jobs, pods and events of the namespace; \
 unreadable kinds are listed as not looked at |
-| [`trainmaster top`](guides/jobs.md#all-at-a-glance) | the same for all jobs shown; `list` and `watch` of nodes \
+| [`trainmaster top`](guides/jobs.md#all-at-a-glance) | the same for all jobs shown; `list` of nodes \
 and of all pods; `get` of `pods/proxy` in the manager's namespace |
 | [`trainmaster support-bundle`](support-bundle.md) | to read what the bundle should contain; the rest is listed as \
 missing |
