@@ -21,12 +21,12 @@ E2E_KUBECONFIG := $(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(K
 #   httptools                         kube/rest
 #   orjson, pyyaml, pydantic          kube/rest, configuration, runtime
 #   prometheus-client, structlog      metrics, test_log_config
-#   rich, pathspec                    follow/test_frame, script/test_files
+#   rich, pathspec                    follow/test_live_reporter, script/test_files
 #   cel, jsonpatch, jsonpointer       schema/cel, test_jsonpatch
 LOWEST_TESTS := $(addprefix tests/controller/,server statusserver/test_server.py \
 	webhooks/test_server.py $(addprefix kube/rest/test_,client.py retry_and_limits.py watch.py) \
 	kube/auth certificates/test_rotator.py certificates/test_integration.py configuration/test_loading.py \
-	configuration/test_overrides.py cli/follow/test_frame.py cli/run/script/test_files.py \
+	configuration/test_overrides.py cli/follow/test_live_reporter.py cli/run/script/test_files.py \
 	manager/test_metrics.py tracing test_log_config.py) \
 	$(addprefix tests/runtime/,api/test_decoding.py test_yamltext.py) tests/metrics/test_families.py \
 	tests/metrics/test_series.py $(addprefix tests/devcluster/apiserver/,schema/cel/test_library.py test_jsonpatch.py)

@@ -22,7 +22,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from support.kubeconfigs import write_kubeconfig
 
-from trainmaster.controller.cli import follow
 from trainmaster.controller.cli.follow import live_reporter
 from trainmaster.controller.cli.follow.follower import make_reporter
 from trainmaster.controller.cli.follow.reporter import Reporter
@@ -56,7 +55,7 @@ for portion in ("controller", "runtime", "plugins", "metrics"):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         if module.name.startswith(tracing) and module.name != f"{tracing}installed":
             continue
-        if not module.name.endswith(("__main__", ".follow.live_reporter", ".follow.frame", ".top.live")):
+        if not module.name.endswith(("__main__", ".cli.display", ".follow.live_reporter", ".top.live")):
             importlib.import_module(module.name)
 
 from trainmaster.controller.configuration import Tracing
@@ -203,11 +202,9 @@ def test_a_terminal_without_the_display_gets_plain_lines_and_is_told_why(
     with monkeypatch.context() as context:
         for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
             context.delitem(sys.modules, name)
-        context.delitem(sys.modules, live_reporter.__name__)
-        context.delattr(follow, "live_reporter")
         context.setitem(sys.modules, "rich", None)
         assert isinstance(make_reporter(plain=False, commands=Commands()), Reporter)
-    assert capsys.readouterr().err == "for a display of all jobs: pip install 'trainmaster[local]'\n"
+    assert capsys.readouterr().err == "for a live display: pip install 'trainmaster[local]'\n"
     assert isinstance(make_reporter(plain=False, commands=Commands()), live_reporter.LiveReporter)
 
 

@@ -57,12 +57,6 @@ class Program:
         """Send a signal."""
         os.kill(self._pid, number)
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether it is stopped, and waits to go on."""
-        state = subprocess.run(["ps", "-o", "stat=", "-p", str(self._pid)], check=True, capture_output=True, text=True)
-        return state.stdout.startswith("T")
-
     def wait(self) -> int:
         """Wait for its end; returns the exit code, negative for a signal."""
         return int(self._results.readline())
@@ -99,13 +93,6 @@ class Terminal:
         self._reader.join()
         for each in (self._stop, self._stopped, self._master):
             os.close(each)
-
-    def resize(self, columns: int, lines: int) -> None:
-        """Change the size; rows that are too long now are cut, as xterm does."""
-        self.settle()
-        with self._read:
-            self._screen.resize(lines, columns)
-        self._set_size(columns, lines)
 
     @contextmanager
     def program(
@@ -173,17 +160,6 @@ class Terminal:
         """Whether one can see where the cursor is."""
         self.settle()
         return not self._screen.cursor.hidden
-
-    @property
-    def echoes(self) -> bool:
-        """Whether keys that are pressed appear."""
-        return bool(termios.tcgetattr(self._master)[3] & termios.ECHO)
-
-    def echo(self) -> None:
-        """Have keys appear that are pressed, as a shell does when it goes on."""
-        modes = termios.tcgetattr(self._master)
-        modes[3] |= termios.ECHO
-        termios.tcsetattr(self._master, termios.TCSADRAIN, modes)
 
     def colour(self, row: int, column: int) -> str:
         """Return the colour of a character that is shown."""

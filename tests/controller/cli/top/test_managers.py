@@ -5,7 +5,7 @@ from typing import Any
 from support.top import NOW, ago, node, node_object, pod_on
 
 from trainmaster.controller.cli.top.managers import managers_of
-from trainmaster.controller.cli.top.node_usage import PodRequests, node_usage, total, trimmed_pod
+from trainmaster.controller.cli.top.node_usage import node_usages, total
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -66,42 +66,17 @@ def test_why_a_replica_is_not_ready() -> None:
     assert managers_of([ending], [], now=NOW).replicas == []
 
 
-def test_requests_are_those_of_the_pods_that_are_on_a_node_now() -> None:
-    requests = PodRequests()
-    requests.put(pod_on("a", "one", cpu="500m", memory="1Gi"))
-    requests.put(pod_on("a", "two", cpu="1"))
-    requests.put(pod_on("b", "three", cpu="4"))
-    assert str(requests.on("a")["cpu"]) == "1500m"
-    requests.put(pod_on("a", "two", cpu="2"))  # resized
-    assert str(requests.on("a")["cpu"]) == "2500m"
-    requests.remove(pod_on("a", "one"))
-    assert {name: str(amount) for name, amount in requests.on("a").items()} == {"cpu": "2"}
-    requests.remove(pod_on("a", "one"))
-    assert str(requests.on("b")["cpu"]) == "4"
-    assert requests.on("c") == {}
-    # A pod that waits for a node or asks for nonsense asks nothing of a node.
-    requests = PodRequests()
-    requests.put(pod_on("", "waits", cpu="4"))
-    requests.put(pod_on("a", "odd", cpu="many"))
-    assert requests.on("a") == {}
-
-
-def test_what_is_kept_of_a_pod_is_enough_for_its_requests() -> None:
-    pod = pod_on("a", "one", cpu="1")
-    sidecar = {"name": "sidecar", "restartPolicy": "Always", "resources": {"requests": {"cpu": "2"}}, "env": [{}]}
-    pod["spec"] |= {"initContainers": [sidecar], "overhead": {"cpu": "500m"}, "volumes": [{"name": "data"}]}
-    pod["metadata"]["annotations"] = {"long": "text"}
-    trimmed = trimmed_pod(pod)
-    requests = PodRequests()
-    requests.put(trimmed)
-    assert str(requests.on("a")["cpu"]) == "3500m"
-    assert "volumes" not in trimmed["spec"]
-    assert "annotations" not in trimmed["metadata"]
-    assert "env" not in trimmed["spec"]["initContainers"][0]
+def test_requests_are_those_of_the_pods_that_are_on_a_node() -> None:
+    pods = [pod_on("a", "one", cpu="500m", memory="1Gi"), pod_on("b", "three", cpu="4"), pod_on("a", "odd", cpu="many")]
+    sidecar = {"name": "sidecar", "restartPolicy": "Always", "resources": {"requests": {"cpu": "2"}}}
+    pods[0]["spec"] |= {"initContainers": [sidecar], "overhead": {"cpu": "500m"}}
+    used, unused = node_usages([node_object("a"), node_object("c")], pods)
+    assert {name: str(amount) for name, amount in used.requested.items()} == {"cpu": "3", "memory": "1Gi"}
+    assert unused.requested == {}
     # Devices are accelerators and what every node has is not.
     obj = node_object("a", cpu="8", memory="32Gi", pods="110", nvidia_com__gpu="4", google_com__tpu="0")
     obj["status"]["allocatable"] |= {"hugepages-2Mi": "1Gi", "ephemeral-storage": "100Gi", "odd": "?"}
-    assert node_usage(obj, PodRequests()).accelerators == ["nvidia.com/gpu"]
+    assert node_usages([obj], [])[0].accelerators == ["nvidia.com/gpu"]
 
 
 def test_the_status_of_a_node_says_whether_it_takes_pods() -> None:
@@ -115,7 +90,7 @@ def test_the_status_of_a_node_says_whether_it_takes_pods() -> None:
         ({"metadata": {"name": "a"}}, "Unknown"),
         (pressed, "DiskPressure"),
     ):
-        usage = node_usage(obj, PodRequests())
+        [usage] = node_usages([obj], [])
         assert (usage.status, usage.is_ready) == (status, status == "Ready")
 
 

@@ -1,10 +1,8 @@
 """How containers of a job ended that should not have, and what they said last: the facts, a line about each, and
 what of the end of a log is shown of it.
 
-- A traceback is shown from its beginning on, with those that it is chained to. Frames of libraries are folded, one line
-  for each run of them. The frames of the user, and what was raised, stay as they are, and so does a traceback in which
-  all frames are of libraries. Within exception groups nothing is folded.
-- Of what is still too long the beginning and the end are shown; without a traceback, some lines.
+- A traceback is shown from its beginning on, with those that it is chained to; without one, some lines.
+- Of what is too long the beginning and the end are shown.
 - torchrun adds its own traceback and a report of some forty lines, in which the program does not occur. They would push
   out of the last lines what the program said itself.
 """
@@ -13,7 +11,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -36,7 +34,7 @@ _STOPPING: Final = re.compile(_LOG + "Sending process ")
 _LINES: Final = 20
 """Without a traceback."""
 
-_LINES_WITH_TRACEBACK: Final = 40
+_LINES_WITH_TRACEBACK: Final = 60
 
 _RANK: Final = re.compile(r"(?:\[default\d+\]: ?)?(?:\[rank\d+\]: ?)?")
 """What torchrun and torch.distributed put before each line of a traceback."""
@@ -49,13 +47,6 @@ _CHAINED: Final = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
-_FRAME: Final = re.compile(r'  File "(?P<file>[^"]+)", line \d+, in ')
-"""Of a SyntaxError the place has no function: it is what was raised, and no frame."""
-
-_REST_OF_FRAME: Final = ("    ", "  [Previous line repeated ")
-_PACKAGE: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\]+)")
-_STANDARD_LIBRARY: Final = re.compile(r"<frozen |.*[/\\]lib(?:64)?[/\\]python3[^/\\]*[/\\]")
-
 FOR_EVER: Final = "9999"
 """Later than any time, as texts are ordered."""
 
@@ -89,7 +80,7 @@ def excerpt(lines: Sequence[str]) -> list[str]:
     beginning = _beginning(lines)
     if beginning is None:
         return list(lines[-_LINES:])
-    shown = list(_folded(lines[beginning:]))
+    shown = list(lines[beginning:])
     if len(shown) <= _LINES_WITH_TRACEBACK:
         return shown
     half = _LINES_WITH_TRACEBACK // 2
@@ -115,38 +106,6 @@ def _begins(line: str) -> bool:
 def _is_chained(before: Sequence[str]) -> bool:
     said = next((text for line in reversed(before[-5:]) if (text := _text(line).strip())), "")
     return said in _CHAINED
-
-
-def _folded(lines: Sequence[str]) -> Iterator[str]:
-    frames = [(_FRAME.match(_text(line)), line) for line in lines]
-    packages = [None if frame is None else _library(frame["file"]) for frame, _ in frames]
-    if all(package is not None for package, (frame, _) in zip(packages, frames, strict=True) if frame is not None):
-        yield from lines
-        return
-    run: list[str] = []
-    prefix = ""
-    for package, (frame, line) in zip(packages, frames, strict=True):
-        if package is not None:
-            prefix = prefix if run else line[: len(line) - len(_text(line))]
-            run.append(package)
-        elif not run or frame is not None or not _text(line).startswith(_REST_OF_FRAME):
-            if run:
-                yield prefix + _fold(run)
-                run = []
-            yield line
-    if run:
-        yield prefix + _fold(run)
-
-
-def _fold(run: Sequence[str]) -> str:
-    return f"  [{len(run)} frame{'s' if len(run) > 1 else ''} in {', '.join(dict.fromkeys(run))}]"
-
-
-def _library(file: str) -> str | None:
-    """Return the name of the library that a file is of; None if it is the user's."""
-    if (package := _PACKAGE.search(file)) is not None:
-        return package[1].removesuffix(".py")
-    return "python" if _STANDARD_LIBRARY.match(file) is not None else None
 
 
 def _text(line: str) -> str:

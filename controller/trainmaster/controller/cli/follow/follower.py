@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 import re
 import signal
-import sys
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Final
 
@@ -376,14 +375,9 @@ def make_reporter(*, plain: bool, commands: Commands) -> Reporter:
     """Choose the reporter that suits where the output goes."""
     if plain or not shows_displays():
         return Reporter(commands)
-    try:
-        from trainmaster.controller.cli.follow.live_reporter import LiveReporter  # noqa: PLC0415 - may not be there
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "rich":
-            raise
-        print("for a display of all jobs: pip install 'trainmaster[local]'", file=sys.stderr)
-        return Reporter(commands)
-    return LiveReporter(sys.stdout, commands=commands)
+    from trainmaster.controller.cli.follow.live_reporter import LiveReporter  # noqa: PLC0415 - may not be there
+
+    return LiveReporter(commands)
 
 
 async def follow_jobs(

@@ -41,9 +41,7 @@ class Reachability:
     reason for which something cannot be read, and what to do about it.
     """
 
-    def __init__(
-        self, *, on_outage: Callable[[str | None], object], on_refusal: Callable[[Informer, str], object]
-    ) -> None:
+    def __init__(self, *, on_outage: Callable[[str | None], object], on_refusal: Callable[[str], object]) -> None:
         self.outages = Outages(logs=False)
         self._on_outage = on_outage
         self._on_refusal = on_refusal
@@ -68,7 +66,7 @@ class Reachability:
             refusal = informer.name, failure.text
             if not failure.is_outage and refusal not in self._refusals:
                 self._refusals.add(refusal)
-                self._on_refusal(informer, failure.text)
+                self._on_refusal(failure.text)
 
 
 class Ownership:
@@ -146,7 +144,7 @@ class JobInformers:
     ) -> None:
         self._client = client
         self._jobs = jobs
-        self._reachability = Reachability(on_outage=on_outage, on_refusal=lambda _, reason: on_refusal(reason))
+        self._reachability = Reachability(on_outage=on_outage, on_refusal=on_refusal)
         self._observations: asyncio.Queue[Observation] = asyncio.Queue()
         self._informers = [informer for namespace in _namespaces(jobs) for informer in self._of(namespace)]
 

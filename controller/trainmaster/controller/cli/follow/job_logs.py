@@ -3,15 +3,11 @@
 - The logs of the ranks that are followed are passed on as they are written, of every pod and every run of it.
 - Of small jobs the ends of all other logs are kept as well: what a rank said last is of interest when it fails, and by
   then its pod may be gone.
-- A training that is started anew often fails as before, at the same place. Of a traceback whose frames were printed
-  already only the last line is passed on, which says what was raised, with the number of lines that are left out.
-  Nothing is held back before a first traceback has been seen.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,67 +22,8 @@ from trainmaster.controller.kube.clock import parse_time
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.runtime.jsontree import JsonObject
 
-_BEGINNING: Final = "Traceback (most recent call last):"
-_RANK: Final = re.compile(r"\[(?:default|rank)\d+\]:(?:\[rank\d+\]:)? ?")
-"""What torchrun and torch.distributed put before each line of a traceback."""
-
-_LONGEST: Final = 1000
-
 _SMALL: Final = 32
 """Ranks, up to which the ends of all logs are kept: each costs the server a stream."""
-
-_HELD_FOR: Final = 1.0
-"""Seconds for which the beginning of a traceback waits for its end."""
-
-
-class Tracebacks:
-    """The tracebacks of one log, through all runs of what writes it."""
-
-    def __init__(self) -> None:
-        self._seen: set[tuple[str, ...]] = set()
-        self._held: list[str] = []
-        self._frames: list[str] = []
-
-    @property
-    def is_holding(self) -> bool:
-        """Whether the beginning of a traceback is kept back, since its end is yet to come."""
-        return bool(self._held)
-
-    def shorten(self, lines: list[str]) -> list[str]:
-        """Return the lines that are to be printed now."""
-        if not self._frames and not any(_BEGINNING in line for line in lines):
-            return lines
-        printed: list[str] = []
-        for line in lines:
-            text = _RANK.sub("", line, count=1)
-            if self._frames and text.startswith((" ", "\t")) and len(self._frames) < _LONGEST:
-                self._frames.append(text)
-                self._hold(line, printed)
-            elif self._frames:
-                self._end(line, printed)
-            elif text == _BEGINNING:
-                self._frames = [text]
-                self._hold(line, printed)
-            else:
-                printed.append(line)
-        return printed
-
-    def release(self) -> list[str]:
-        """Return what was kept back, as no more comes."""
-        held, self._held, self._frames = self._held, [], []
-        return held
-
-    def _hold(self, line: str, printed: list[str]) -> None:
-        (self._held if self._seen else printed).append(line)
-
-    def _end(self, line: str, printed: list[str]) -> None:
-        frames = tuple(self._frames)
-        held = self.release()
-        if frames in self._seen:
-            printed.append(f"[{len(held)} lines of a traceback as before] {line}")
-        else:
-            self._seen.add(frames)
-            printed.extend([*held, line])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +39,8 @@ class LogChoice:
     options: LogOptions = EVERYTHING
     """Those of the logs that are there already; of what starts later all is passed on."""
 
-    is_verbatim: bool = False
-    """Whether tracebacks that come again are printed again."""
+    tells_of_empty: bool = False
+    """Whether it is told that a container has written nothing."""
 
     def has(self, pod: JsonObject, node: int | None) -> bool:
         """Whether the log of a pod, which may be a node, is passed on."""
@@ -143,7 +80,6 @@ class JobLogs:
 
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._refused = False
-        self._tracebacks: dict[tuple[str, int | None], Tracebacks] = {}
 
     def observe_pod(self, status: JobStatus, pod: JsonObject) -> None:
         """Take the state of a pod."""
@@ -154,20 +90,17 @@ class JobLogs:
         shown = self._choice.has(pod, status.job.rank(pod))
         if container_attempt(pod, container) is None or not (shown or self._is_kept(status, pod)):
             return
-        lines, finish = self._lines_of(status, pod) if shown else (LogLines(is_tail=True), lambda: None)
         log = self._logs[uid] = PodLog(
             self._client,
             namespace=status.job.namespace,
             pod=name,
             container=container,
-            lines=lines,
+            lines=self._lines_of(status, pod) if shown else LogLines(is_tail=True),
             options=self._options if shown else LogOptions(KEPT_LINES),
         )
         log.observe(pod)
-        tells_of_nothing = shown and self._choice.is_verbatim and self._choice.options.is_whole
-        self._reading[uid] = self._start(
-            self._follow(name, log, finish, role_of(pod) if tells_of_nothing else "", is_late=self._is_up_to_date)
-        )
+        who = role_of(pod) if shown and self._choice.tells_of_empty and self._choice.options.is_whole else ""
+        self._reading[uid] = self._start(self._follow(name, log, who, is_late=self._is_up_to_date))
 
     def forget_pod(self, uid: str) -> None:
         """Take note that a pod was deleted."""
@@ -218,16 +151,13 @@ class JobLogs:
         options = self._choice.options
         return LogOptions(timestamps=options.timestamps) if self._is_up_to_date else options
 
-    async def _follow(self, name: str, log: PodLog, finish: Callable[[], None], who: str, *, is_late: bool) -> None:
+    async def _follow(self, name: str, log: PodLog, who: str, *, is_late: bool) -> None:
         """Follow a log; `who` writes it if it is to be told that nothing was written."""
-        try:
-            if who and not is_late:
-                await log.glance()
-                if log.received == 0:
-                    self._reporter.report(f"{who}: its container has written nothing yet")
-            await log.follow()
-        finally:
-            finish()
+        if who and not is_late:
+            await log.glance()
+            if log.received == 0:
+                self._reporter.report(f"{who}: its container has written nothing yet")
+        await log.follow()
         if log.refusal is not None:
             if not self._refused:
                 self._refused = True
@@ -240,32 +170,21 @@ class JobLogs:
     def _is_kept(self, status: JobStatus, pod: JsonObject) -> bool:
         return status.job.rank(pod) is not None and (status.nodes or len(status.pods)) <= _SMALL
 
-    def _lines_of(self, status: JobStatus, pod: JsonObject) -> tuple[LogLines, Callable[[], None]]:
-        key, rank = status.job.key, status.job.rank(pod)
-        tracebacks = self._tracebacks.setdefault((key, rank), Tracebacks())
+    def _lines_of(self, status: JobStatus, pod: JsonObject) -> LogLines:
+        rank = status.job.rank(pod)
         whose = [status.job.name] if self.is_prefixed else []
         whose += [role_of(pod)] if self._choice.is_all else []
         prefix = f"{' '.join(whose)} | " if whose else ""
         # Of these the reporter may read how far the training is.
-        job = key if rank in {None, 0} else ""
-
-        def pass_on(lines: list[str]) -> None:
-            if lines:
-                # Of what was drawn over, the last state, which would hide the prefix.
-                shown = [prefix + line.rpartition("\r")[2] for line in lines] if prefix else lines
-                self._reporter.log(shown, job=job)
-
-        def finish() -> None:
-            pass_on(tracebacks.release())
+        job = status.job.key if rank in {None, 0} else ""
 
         def deliver(lines: list[str]) -> None:
-            pass_on(lines if self._choice.is_verbatim else tracebacks.shorten(lines))
-            if tracebacks.is_holding:
-                asyncio.get_running_loop().call_later(_HELD_FOR, finish)
+            # Of what was drawn over, the last state, which would hide the prefix.
+            shown = [prefix + line.rpartition("\r")[2] for line in lines] if prefix else lines
+            self._reporter.log(shown, job=job)
 
         def partial(text: str) -> None:
             if not self._choice.is_all or rank == 0:
                 self._reporter.partial(prefix + text if text else "", job=job)
 
-        cut = LogLines(deliver, partial, is_tail=not self._options.is_whole, with_times=self._options.timestamps)
-        return cut, finish
+        return LogLines(deliver, partial, is_tail=not self._options.is_whole, with_times=self._options.timestamps)

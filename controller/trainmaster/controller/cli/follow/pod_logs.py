@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -85,7 +86,7 @@ class LogLines:
 
     `deliver` takes complete lines, as many as have arrived at once; None if only the end of the log is of interest.
     `partial` takes the last line as it stands while no newline has ended it; empty when there is none. With `is_tail`
-    there may be lines before the first one.
+    there may be lines before the first one, of its time as well.
     """
 
     def __init__(
@@ -102,21 +103,15 @@ class LogLines:
         self._kept: deque[tuple[str, str]] = deque(maxlen=KEPT_LINES)
         self._rest = b""
         self._shown = ""
-        self._is_piece = False
-        """Whether the beginning of the line that comes next was delivered already."""
-
         self._last = ""
         """The time of the last line."""
 
-        self._at_last = 0
+        self._at_last = math.inf if is_tail else 0
         """How many lines were of that time: a runtime reads several at once."""
 
-        self._may_be_more = is_tail
-        """Whether there may be lines of that time that were never seen."""
-
         self._reopened = False
-        self._skipped: int | None = None
-        """How many lines of that time came again so far; None if nothing is skipped any more."""
+        self._again: int | None = None
+        """How many lines of that time came again so far; None if nothing comes again any more."""
 
     @property
     def is_delivered(self) -> bool:
@@ -131,31 +126,29 @@ class LogLines:
     def reopen(self) -> None:
         """Expect lines that were delivered already."""
         self._reopened = True
-        self._skipped = 0 if self._last else None
+        self._again = 0 if self._last else None
 
     def feed(self, chunk: bytes) -> None:
         """Take what has arrived."""
         if self._reopened:
-            self._reopened = self._is_piece = False
-            self._rest = b""  # it comes again
+            self._reopened, self._rest = False, b""  # it comes again
         complete, newline, self._rest = (self._rest + chunk).rpartition(b"\n")
         if newline:
             self._take(complete)
         if len(self._rest) > _PIECE and b"\r" in self._rest:
-            stamp = b"" if self._is_piece else self._rest.partition(b" ")[0] + b" "
-            self._rest = stamp + self._rest[self._rest.rindex(b"\r") :]
+            self._rest = self._rest.partition(b" ")[0] + b" " + self._rest[self._rest.rindex(b"\r") :]
         if len(self._rest) > _PIECE:
             self._take(self._rest)
-            self._rest, self._is_piece = b"", True
+            self._rest = b""
         self._show_rest()
 
     def close(self) -> None:
         """Deliver what no newline has ended."""
         if self._reopened:
-            self._skipped = None  # nothing has come again, so that the rest is what it was
-        if self._rest and (self._is_piece or not _BROKEN_STAMP.fullmatch(self._rest)):
+            self._again = None  # nothing has come again, so that the rest is what it was
+        if self._rest and not _BROKEN_STAMP.fullmatch(self._rest):
             self._take(self._rest)
-        self._rest, self._is_piece = b"", False
+        self._rest = b""
         self._show_rest()
 
     def between(self, since: str, until: str) -> list[str]:
@@ -167,79 +160,41 @@ class LogLines:
         ]
 
     def _take(self, data: bytes) -> None:
-        if self._is_piece:
-            data, self._is_piece = self._last.encode() + b" " + data, False
-            self._at_last -= 1  # the line counts once
-        if self._deliver is None and self._skipped is None:
-            pieces = data.rsplit(b"\n", KEPT_LINES)
-            self._may_be_more |= len(pieces) > KEPT_LINES
-            data = b"\n".join(pieces[-KEPT_LINES:])
-        stamps, lines = _split(data.decode("utf-8", "replace"))
-        if self._skipped is not None:
-            known = self._known(stamps)
-            del stamps[:known], lines[:known]
-        if not lines:
-            return
-        self._note_last(stamps)
-        end = zip(stamps[-KEPT_LINES:], lines[-KEPT_LINES:], strict=True)
-        self._kept.extend((stamp, line[:_KEPT_LENGTH]) for stamp, line in end)
-        if self._deliver is not None:
-            self._deliver([" ".join(each) for each in zip(stamps, lines, strict=True)] if self._with_times else lines)
+        new = []
+        for stamp, line in _split(data):
+            if self._came_before(stamp):
+                self._again = (self._again or 0) + (bool(stamp) and _sortable(stamp) == _sortable(self._last))
+                continue
+            self._again = None
+            if stamp:
+                self._at_last = self._at_last + 1 if stamp == (self._last or stamp) else 1
+                self._last = stamp
+            new.append((stamp, line))
+        self._kept.extend((stamp, line[:_KEPT_LENGTH]) for stamp, line in new[-KEPT_LINES:])
+        if new and self._deliver is not None:
+            self._deliver([f"{stamp} {line}" if self._with_times else line for stamp, line in new])
 
-    def _known(self, stamps: list[str]) -> int:
-        """Return how many lines were delivered before the log was opened again."""
-        last, skipped = _sortable(self._last), self._skipped or 0
-        for index, stamp in enumerate(stamps):
-            if stamp and (time := _sortable(stamp)) >= last:
-                if time > last or (skipped == self._at_last and not self._may_be_more):
-                    self._skipped = None
-                    return index
-                skipped += 1
-        self._skipped = skipped
-        return len(stamps)
-
-    def _is_after_last(self, stamp: str) -> bool:
-        """Whether a line was not delivered before the log was opened again."""
-        last = _sortable(self._last)
-        return bool(stamp) and (_sortable(stamp), self._skipped or 0) >= (last, self._at_last)
-
-    def _note_last(self, stamps: list[str]) -> None:
-        last = next((stamp for stamp in reversed(stamps) if stamp), self._last)
-        same = len(stamps)
-        for index in range(len(stamps), 0, -1):
-            if stamps[index - 1] != last:
-                same = len(stamps) - index
-                self._may_be_more = False
-                break
-        if last != self._last:
-            self._may_be_more &= not self._last or same == len(stamps)
-            self._last, self._at_last = last, 0
-        self._at_last += same
+    def _came_before(self, stamp: str) -> bool:
+        """Return whether a line was delivered before the log was opened again."""
+        if self._again is None:
+            return False
+        return not stamp or (_sortable(stamp), self._again) < (_sortable(self._last), self._at_last)
 
     def _show_rest(self) -> None:
         text = ""
         if self._rest and self._deliver is not None:
-            stamps, lines = _split(self._rest.decode("utf-8", "replace"))
-            if (self._is_piece or stamps[0]) and (self._skipped is None or self._is_after_last(stamps[0])):
-                text = lines[0]
+            [(stamp, line)] = _split(self._rest)
+            text = line if stamp and not self._came_before(stamp) else ""
         if text != self._shown:
             self._shown = text
             self._partial(text)
 
 
-def _split(text: str) -> tuple[list[str], list[str]]:
-    """Split text into the times of its lines and the lines; what a server has put in between has no time."""
-    stamps, lines = [], []
-    for line in text.split("\n"):
-        if (found := _STAMP.match(line)) is not None:
-            stamps.append(found[1])
-            lines.append(line[found.end() :])
-        else:
-            stamps.append("")
-            lines.append(line)
-    if "\r" in text:
-        lines = [line.removesuffix("\r") for line in lines]
-    return stamps, lines
+def _split(data: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the lines with their times; what a server has put in between has none."""
+    for line in data.decode("utf-8", "replace").split("\n"):
+        found = _STAMP.match(line)
+        yield (found[1], line[found.end() :].removesuffix("\r")) if found else ("", line.removesuffix("\r"))
 
 
 def _sortable(stamp: str) -> str:

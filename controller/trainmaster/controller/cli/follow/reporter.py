@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from typing import Self
 
 from trainmaster.controller.cli.follow.job_status import JobStatus
@@ -65,15 +66,20 @@ class Reporter:
 
 
 def shows_displays() -> bool:
-    """Whether a person looks at this who sees what is drawn over."""
+    """Whether a person looks at this who sees what is drawn over; if what draws it is not installed, that is told."""
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
         return False
     if os.environ.get("TERM", "") in {"", "dumb", "unknown"} or os.environ.get("CI", "") not in {"", "0", "false"}:
         return False
     # `!` in a notebook gives its command a terminal, of which only lines get into the notebook. Kernels name the
     # backend of their plots in the environment, Jupyter its process, Colab its release.
-    return not (
+    if (
         "JPY_PARENT_PID" in os.environ
         or "COLAB_RELEASE_TAG" in os.environ
         or "inline" in os.environ.get("MPLBACKEND", "")
-    )
+    ):
+        return False
+    if find_spec("rich") is None:
+        print("for a live display: pip install 'trainmaster[local]'", file=sys.stderr)
+        return False
+    return True

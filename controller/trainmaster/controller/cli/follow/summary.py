@@ -6,7 +6,7 @@ What went well comes first and what failed last, so that the cause is what one s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -65,13 +65,6 @@ class RankGroup:
         return self.phases["Succeeded"] >= self.total > 0
 
     @property
-    def has_trouble(self) -> bool:
-        """Whether one of them failed, or is kept from running by something that has a name."""
-        return any(
-            phase not in {*_PROMISING, "Pending", "ContainerCreating", "PodInitializing"} for phase in self.phases
-        )
-
-    @property
     def text(self) -> str:
         """For instance `2/4 running, 1 pending`."""
         if not self.phases:
@@ -100,13 +93,12 @@ def _order(name: str) -> tuple[int, str]:
     return (0 if name.endswith("initializer") else 2 if name == NODE else 1), name
 
 
-def summary(groups: Iterable[RankGroup]) -> str:
-    """Say of all groups what matters most: the first that is not done yet; of a job that is, its ranks."""
-    listed = list(groups)
-    if not listed:
-        return ""
-    current = next((group for group in listed if not group.is_done), listed[-1])
-    return current.text if current.name == NODE else f"{current.name} {current.text}"
+def summary(groups: Sequence[RankGroup]) -> str:
+    """Say how those fare that are not done yet; of a job that is, its ranks."""
+    told = [group for group in groups if not group.is_done] or groups[-1:]
+    return "; ".join(
+        group.text if told == [group] and group.name == NODE else f"{group.name} {group.text}" for group in told
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ class _LogReporter(Reporter):
 
 async def _follow(client: KubeClient, job: Job, arguments: argparse.Namespace, options: LogOptions) -> int:
     """Follow the logs of a job over restarts and replaced pods, until it has ended."""
-    choice = LogChoice(arguments.rank, arguments.all, options, is_verbatim=True)
+    choice = LogChoice(arguments.rank, arguments.all, options, tells_of_empty=True)
     commands = Commands(namespace=client.config.namespace, kubeconfig=arguments.kubeconfig)
     reporter = _LogReporter(commands, choice)
     code = await follow_jobs(client, [followed_job(job.object, job.resource)], reporter, choice=choice)

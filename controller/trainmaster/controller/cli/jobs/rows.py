@@ -186,11 +186,17 @@ def _one_line(text: str) -> str:
 
 
 def rows_of(
-    jobs: Iterable[Job], *, pods: Iterable[JsonObject] | None, jobsets: Iterable[JsonObject], now: datetime
+    jobs: Iterable[Job],
+    *,
+    pods: Iterable[JsonObject] | None,
+    jobsets: Iterable[JsonObject],
+    now: datetime,
+    with_trouble: bool = False,
 ) -> list[JobRow]:
     """Return the rows of jobs, in their order, with their causes as far as conditions and pods tell.
 
-    There may be pods and JobSets of others among these; None, or none, if they may not be read.
+    There may be pods and JobSets of others among these; None, or none, if they may not be read. `with_trouble`: also
+    with what stands in their way, or why they failed.
     """
     pods_by_owner: dict[str, list[JsonObject]] = {}
     for pod in pods or ():
@@ -203,9 +209,10 @@ def rows_of(
         jobset = jobset_of.get((job.namespace, job.name)) if job.is_trainjob else None
         row = job_row(job, own, jobset, now)
         # Why a TrainJob has failed its conditions tell; of other jobs only pods do.
-        if may_be_troubled(job, row) and not (row.has_ended and job.is_trainjob):
+        if may_be_troubled(job, row) and (with_trouble or not (row.has_ended and job.is_trainjob)):
             trouble = trouble_of(job, pods=own, jobset=jobset, now=now)
             row = replace(row, cause="" if trouble is None or row.state == SUSPENDED else trouble.cause)
+            row = replace(row, trouble=trouble) if with_trouble else row
         if job.is_trainjob:
             row = replace(row, goodput=share_of(goodput_of(job.object, pods=own or (), jobset=jobset, now=now)))
         rows.append(row)

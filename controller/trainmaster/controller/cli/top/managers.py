@@ -25,11 +25,6 @@ class Manager:
     problem: str
     """Why it is not ready; empty if it is."""
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """Namespace and name."""
-        return self.namespace, self.name
-
 
 @dataclass(frozen=True, slots=True)
 class Managers:
@@ -62,7 +57,7 @@ def managers_of(
     replicas = [_replica(pod, holders) for pod in pods if pod["metadata"].get("deletionTimestamp") is None]
     if embedded is not None:
         replicas.append(_embedded(embedded))
-    replicas.sort(key=lambda each: (not each.leads, not each.is_ready, each.key))
+    replicas.sort(key=lambda each: (not each.leads, not each.is_ready, each.namespace, each.name))
     return Managers(replicas, _note(replicas, leases, holders))
 
 

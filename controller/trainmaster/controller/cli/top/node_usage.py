@@ -1,4 +1,4 @@
-"""What nodes have, and what the pods on them have asked for; pure but for the record of pods that it keeps.
+"""What nodes have, and what the pods on them have asked for; pure.
 
 Usage is by requests, as schedulers count it: what a pod really uses the API does not tell. Devices of ResourceClaims
 are not counted, which no pod asks for by a number.
@@ -7,6 +7,7 @@ are not counted, which no pod asks for by a number.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,46 +56,22 @@ class NodeUsage:
         return max((self.share(name) for name in (CPU, MEMORY, *self.accelerators)), default=0.0)
 
 
-class PodRequests:
-    """What the pods on each node have asked for: kept current pod by pod."""
-
-    def __init__(self) -> None:
-        self._by_node: dict[str, dict[str, Resources]] = {}
-        self._node_of: dict[str, str] = {}
-        self._sums: dict[str, Resources] = {}
-
-    def put(self, pod: JsonObject) -> None:
-        """Count a pod, once it is on a node."""
-        uid, node = pod["metadata"]["uid"], (pod.get("spec") or {}).get("nodeName")
-        if not node:
-            return
-        try:
-            requests = pod_requests(pod["spec"])
-        except QuantityError:
-            requests = {}
-        self._by_node.setdefault(node, {})[uid] = requests
-        self._node_of[uid] = node
-        self._sums.pop(node, None)
-
-    def remove(self, pod: JsonObject) -> None:
-        """Forget a pod."""
-        uid = pod["metadata"]["uid"]
-        node = self._node_of.pop(uid, None)
-        if node is not None:
-            self._by_node[node].pop(uid, None)
-            self._sums.pop(node, None)
-
-    def on(self, node: str) -> Resources:
-        """Return what the pods on a node have asked for."""
-        if node not in self._sums:
-            self._sums[node] = sum_resources(self._by_node.get(node, {}).values())
-        return self._sums[node]
-
-
-def node_usage(node: JsonObject, requests: PodRequests) -> NodeUsage:
-    """Return the usage of a node."""
-    name = node["metadata"]["name"]
-    return NodeUsage(name, _status(node), _amounts((node.get("status") or {}).get("allocatable")), requests.on(name))
+def node_usages(nodes: Iterable[JsonObject], pods: Iterable[JsonObject]) -> list[NodeUsage]:
+    """Return the usage of nodes by the pods that are bound to them."""
+    requests: dict[str, list[Resources]] = {}
+    for pod in pods:
+        with suppress(QuantityError):
+            requests.setdefault(pod["spec"]["nodeName"], []).append(pod_requests(pod["spec"]))
+    return [
+        NodeUsage(
+            name=name,
+            status=_status(node),
+            allocatable=_amounts((node.get("status") or {}).get("allocatable")),
+            requested=sum_resources(requests.get(name, ())),
+        )
+        for node in nodes
+        for name in [node["metadata"]["name"]]
+    ]
 
 
 def total(nodes: Iterable[NodeUsage]) -> NodeUsage:
@@ -107,20 +84,6 @@ def total(nodes: Iterable[NodeUsage]) -> NodeUsage:
         allocatable=sum_resources(dict(node.allocatable) for node in ready),
         requested=sum_resources(dict(node.requested) for node in ready),
     )
-
-
-def trimmed_pod(pod: JsonObject) -> JsonObject:
-    """Keep of a pod what its requests follow from."""
-    metadata, spec = pod["metadata"], pod.get("spec") or {}
-    kept = {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion") if key in metadata}
-    fields = {key: spec[key] for key in ("nodeName", "overhead", "resources") if key in spec}
-    for each in ("containers", "initContainers"):
-        if each in spec:
-            fields[each] = [
-                {key: container[key] for key in ("resources", "restartPolicy") if key in container}
-                for container in spec[each] or ()
-            ]
-    return {"apiVersion": pod.get("apiVersion"), "kind": pod.get("kind"), "metadata": kept, "spec": fields}
 
 
 def is_accelerator(resource: str) -> bool:

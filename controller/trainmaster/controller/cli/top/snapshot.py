@@ -12,7 +12,7 @@ from trainmaster.controller.cli.follow.summary import clock
 from trainmaster.controller.cli.jobs.rows import UNKNOWN, JobRow, nodes_text
 from trainmaster.controller.cli.output import one_line
 from trainmaster.controller.cli.printers import aligned, human_duration
-from trainmaster.controller.cli.top.job_table import Attention, attention
+from trainmaster.controller.cli.top.attention import Attention, attention
 from trainmaster.controller.cli.top.managers import Manager, Managers
 from trainmaster.controller.cli.top.node_usage import CPU, MEMORY, NodeUsage, total
 from trainmaster.controller.kube.clock import time_text
@@ -40,7 +40,7 @@ class Snapshot:
     """In no order."""
 
     nodes: Sequence[NodeUsage] | None
-    """None if they may not be read, or were not yet."""
+    """None if they may not be read."""
 
     managers: Managers | None
     """None likewise."""
@@ -50,9 +50,6 @@ class Snapshot:
 
     outage: str = ""
     """Why the cluster does not answer, so that all of this may be out of date; empty if it does."""
-
-    is_complete: bool = True
-    """Whether everything was read that can be."""
 
 
 def to_json(snapshot: Snapshot, jobs: Sequence[JobRow]) -> JsonObject:
@@ -116,22 +113,16 @@ def _manager(manager: Manager) -> JsonObject:
     }
 
 
-def plain_lines(snapshot: Snapshot, jobs: Sequence[JobRow], *, at_most: int | None) -> Iterator[str]:
-    """Yield a cluster as lines.
-
-    Of `at_most` jobs, and nodes, there is a line; others are counted. None: of all.
-    """
+def plain_lines(snapshot: Snapshot, jobs: Sequence[JobRow]) -> Iterator[str]:
+    """Yield a cluster as lines."""
     yield from (line for line, _ in head_lines(snapshot))
     if jobs:
         first = 0 if snapshot.namespace is None else 1
-        rows = [JOB_HEADER, *(job_cells(job, snapshot) for job in jobs[:at_most])]
         yield ""
-        yield from aligned([row[first:] for row in rows])
-        yield from more_jobs(snapshot, jobs, at_most)
+        yield from aligned([row[first:] for row in (JOB_HEADER, *(job_cells(job, snapshot) for job in jobs))])
     if snapshot.nodes:
         yield ""
-        yield from aligned(node_rows(snapshot)[: None if at_most is None else at_most + 1])
-        yield from more_nodes(snapshot, at_most)
+        yield from aligned(node_rows(snapshot))
 
 
 def head_lines(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
@@ -179,9 +170,9 @@ def job_cells(job: JobRow, snapshot: Snapshot) -> tuple[str, ...]:
     )
 
 
-def more_jobs(snapshot: Snapshot, jobs: Sequence[JobRow], at_most: int | None) -> Iterator[str]:
+def more_jobs(snapshot: Snapshot, jobs: Sequence[JobRow], at_most: int) -> Iterator[str]:
     """Count the jobs for which there is no row, if there are any."""
-    if at_most is not None and (rest := jobs[at_most:]):
+    if rest := jobs[at_most:]:
         yield f"and {len(rest):,} more: {_job_counts(snapshot, rest)}"
 
 
@@ -196,9 +187,9 @@ def node_rows(snapshot: Snapshot) -> list[tuple[str, ...]]:
     ]
 
 
-def more_nodes(snapshot: Snapshot, at_most: int | None) -> Iterator[str]:
+def more_nodes(snapshot: Snapshot, at_most: int) -> Iterator[str]:
     """Count the nodes for which there is no row, if there are any."""
-    if at_most is not None and (more := len(snapshot.nodes or ()) - at_most) > 0:
+    if (more := len(snapshot.nodes or ()) - at_most) > 0:
         yield f"and {more} more nodes"
 
 
