@@ -1,7 +1,5 @@
 """The benchmark does what docs/benchmarks.md says. Nothing here looks at how long anything takes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Server-side apply: ownership, conflicts, and what goes when nobody wants it any more."""
 
-from __future__ import annotations
-
 import pytest
 from support.conformance import APPLY_PATCH, Collection, managers
 from support.samples import configmap, job, lease, pod, pod_spec, service, widget

@@ -1,7 +1,5 @@
 """CustomResourceDefinitions: what makes a valid one, and its life."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from copy import deepcopy
 from typing import Any

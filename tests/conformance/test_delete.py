@@ -1,7 +1,5 @@
 """Deleting: what goes at once, what stays for a while, and preconditions."""
 
-from __future__ import annotations
-
 import pytest
 from support.commands import eventually
 from support.conformance import Client, Collection, new_namespace

@@ -1,7 +1,5 @@
 """Discovery: what a server says it serves, in both forms, and OpenAPI."""
 
-from __future__ import annotations
-
 import pytest
 from support.commands import eventually
 from support.conformance import Client

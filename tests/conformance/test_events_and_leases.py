@@ -1,7 +1,5 @@
 """Events, and Leases as leader election uses them."""
 
-from __future__ import annotations
-
 import pytest
 from support.conformance import Collection
 from support.samples import lease

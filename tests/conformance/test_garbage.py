@@ -1,7 +1,5 @@
 """Garbage collection: what happens to dependents when their owners go."""
 
-from __future__ import annotations
-
 import pytest
 from support.commands import eventually
 from support.conformance import Client, Collection, new_namespace

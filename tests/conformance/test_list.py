@@ -1,7 +1,5 @@
 """Lists: pages, consistency, resource versions and selectors."""
 
-from __future__ import annotations
-
 import pytest
 from support.conformance import Client, Collection, new_namespace
 from support.samples import GROUP, configmap, job, pod, secret, widget

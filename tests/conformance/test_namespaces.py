@@ -1,7 +1,5 @@
 """Namespaces: what they start with, and how they end."""
 
-from __future__ import annotations
-
 import pytest
 from support.commands import eventually
 from support.conformance import NAMESPACE_PATIENCE, Client, Collection, unique

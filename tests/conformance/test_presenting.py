@@ -1,7 +1,5 @@
 """Forms of an answer: tables, metadata only, and what a client accepts."""
 
-from __future__ import annotations
-
 import pytest
 from support.conformance import Answer, Client, Collection
 from support.samples import GROUP, configmap, pod, widget

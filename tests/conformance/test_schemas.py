@@ -1,7 +1,5 @@
 """Structural schemas of custom resources: validation, defaults, pruning, lists, and the texts of the complaints."""
 
-from __future__ import annotations
-
 import pytest
 from support.commands import eventually
 from support.conformance import JSON_PATCH, Client, Collection, definition, definitions, installed

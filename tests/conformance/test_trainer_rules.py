@@ -4,8 +4,6 @@ Limits that are no rules are those of the original: `tests/runtime/api/test_crds
 `test_schemas.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from copy import deepcopy
 from pathlib import Path

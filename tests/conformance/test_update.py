@@ -1,7 +1,5 @@
 """Updates of objects and of their status."""
 
-from __future__ import annotations
-
 import pytest
 from support.conformance import JSON_PATCH, STRATEGIC_PATCH, Client, Collection, definition, installed, managers
 from support.samples import configmap, job, lease, pod, widget

@@ -1,7 +1,5 @@
 """What pods say about containers that failed, which failure was the first, and what is told of the end of a log."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A real Prometheus scrapes real managers, and is asked for every panel of every dashboard."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

@@ -1,7 +1,5 @@
 """What is rendered, applied by kubectl: all of it is accepted; the original's objects are replaced, and restored."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """The Helm chart: what its values make, and that it takes those of the original's chart."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

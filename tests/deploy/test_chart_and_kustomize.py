@@ -1,7 +1,5 @@
 """The chart and the overlays make the same, and an upgrade of the chart keeps what it should."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from operator import itemgetter

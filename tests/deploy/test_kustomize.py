@@ -1,7 +1,5 @@
 """What the directories of deploy/ render to, and what must be true of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What each overlay adds to the standalone one, and that they can be combined."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What people type: real kubectl against the server, in every supported version that is installed."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

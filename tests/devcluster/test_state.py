@@ -1,7 +1,5 @@
 """The state directory, its certificates and kubeconfig, and ports for servers."""
 
-from __future__ import annotations
-
 import base64
 import gc
 import json

@@ -1,7 +1,5 @@
 """docs/convert.md, with conversions.md for the other kinds, and docs/tuning.md: examples and names are right."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Guides list what there is: causes and fields of `trainmaster explain`, and what `render --explain` prints."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Links and references lead somewhere, and the diagram of the architecture tells of what there is."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The judge is the audit log of the API server: it knows who wrote what and when, whatever the managers believe.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import secrets

@@ -1,7 +1,5 @@
 """What kubectl shows of TrainJobs whose containers fail, on a whole cluster with real processes."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import AsyncIterator

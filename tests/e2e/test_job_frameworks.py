@@ -4,8 +4,6 @@ Each example spreads its data over the processes so that all of them together fi
 alone. JAX and XGBoost are there in `make test-nightly`, PyTorch after `make run`, the others in `make test-frameworks`.
 """
 
-from __future__ import annotations
-
 import re
 from importlib.util import find_spec
 from pathlib import Path

@@ -3,8 +3,6 @@
 The managers are processes of their own, as replicas are; what counts are sums over both.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from asyncio.subprocess import PIPE, STDOUT

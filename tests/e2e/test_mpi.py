@@ -3,8 +3,6 @@
 Programs and packages of MPI are in an environment of their own for each implementation, as they would be in an image.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Training that survives, on a whole cluster with real processes: what is restarted, what is charged, what is told."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

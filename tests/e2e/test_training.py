@@ -1,7 +1,5 @@
 """TrainJobs from submission to their end, on a whole cluster with real processes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """Jobs of kubeflow.org/v1 on a whole cluster, by kubectl alone: what users of the Training Operator see."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

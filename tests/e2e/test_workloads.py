@@ -1,7 +1,5 @@
 """Clusters without JobSet: a plugin trains with plain Indexed Jobs, or with a kind that is installed later."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The example of a kind of jobs of one's own: it conforms, and runs on a cluster whose manager has it installed."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The examples of plugins: they conform, and do what they are for on a cluster whose manager has all of them."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Resource claims: how they are merged, what is refused, and how the GPUs are counted that they give."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Elastic TrainJobs: the environment of their nodes, the quorum of their gang, and which sizes are refused."""
 
-from __future__ import annotations
-
 import pytest
 from support.objects import replicated_job, runtime, runtime_object, trainjob, trainjob_object
 from support.resolutions import (

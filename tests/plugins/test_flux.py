@@ -1,7 +1,5 @@
 """Flux: what is installed, what the scripts really do, and what they are told."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """MPI: who takes part, how many ranks each host has, and how the launcher reaches them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from base64 import b64decode

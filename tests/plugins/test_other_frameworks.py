@@ -1,7 +1,5 @@
 """JAX, XGBoost and PlainML, beyond recorded cases, and the order of plugins and of what they build."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

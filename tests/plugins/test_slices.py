@@ -1,7 +1,5 @@
 """Slices: a trainer with several replicas, and the ranks of its nodes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """TrainJobStatus: what a trainer finds to report its progress."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Quantities: the API server's texts, exact arithmetic, errors that help."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import TypeAlias

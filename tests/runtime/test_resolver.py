@@ -1,7 +1,5 @@
 """What TrainJobs become with the built-in plugins, beyond the recorded cases: mostly defects of the original."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The runtime snapshot: what is frozen, when it is refused, and what is remembered of one resolution."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 

@@ -1,7 +1,5 @@
 """YAML as Kubernetes reads it, and JSON trees as block YAML that every reader reads again."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

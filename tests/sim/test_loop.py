@@ -1,7 +1,5 @@
 """The virtual event loop: time that jumps, programs that stand still."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from contextvars import copy_context

@@ -1,7 +1,5 @@
 """What the test bed is worth: defects that are put in on purpose are found."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

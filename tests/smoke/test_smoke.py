@@ -4,8 +4,6 @@ The tests say what happens, and never how fast: they pass on a machine that has 
 time is a hang.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

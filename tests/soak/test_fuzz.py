@@ -4,8 +4,6 @@ The suite sends some hundred bodies. `make fuzz`, which sets TRAINMASTER_FUZZ_RE
 sends 100,000 and 20,000, and demands that the event loop never stood still for a second.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os

@@ -1,7 +1,5 @@
 """Converted jobs: the recorded ones of Training Operator V1, what they become, and what its pods see."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator

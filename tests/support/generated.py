@@ -1,7 +1,5 @@
 """Generated TrainJobs and runtimes, and what is true of all resolutions."""
 
-from __future__ import annotations
-
 import copy
 
 import orjson

@@ -3,8 +3,6 @@
 Usage: `python interrupting.py MODULE:FUNCTION SIGNAL [ARGUMENT...]`
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

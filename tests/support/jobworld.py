@@ -1,7 +1,5 @@
 """One job of `kubeflow.org/v1`, a server that answers at once, caches that show it, and the reconciler between them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import Any, Self, cast

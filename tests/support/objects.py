@@ -1,7 +1,5 @@
 """Small objects for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime, parse_trainjob

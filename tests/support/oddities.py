@@ -4,8 +4,6 @@ They come as bytes, because some of them no encoder writes: ten thousand levels,
 any float.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """TrainJobs with pods and tokens, as far as the status server looks at them, and the server as trainers see it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

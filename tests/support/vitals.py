@@ -1,7 +1,5 @@
 """What a manager uses of its machine, and how much work a function does on whatever machine."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -29,7 +27,7 @@ class Vitals:
 
     tasks: float
 
-    def exceeds(self, other: Vitals) -> bool:
+    def exceeds(self, other: "Vitals") -> bool:
         """Whether there is more of something that can be counted."""
         return self.files > other.files or self.connections > other.connections or self.tasks > other.tasks
 

@@ -1,7 +1,5 @@
 """Caches that a test fills, a client that answers at once and notes what it is asked, the reconciler between them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, cast

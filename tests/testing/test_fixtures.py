@@ -1,7 +1,5 @@
 """The fixtures for tests of plugins: there wherever we are installed, and nothing that anybody notices."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator

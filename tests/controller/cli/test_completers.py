@@ -1,7 +1,5 @@
 """What shells get to complete, and real shells at TAB."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Managers of named namespaces (`watchNamespaces`), with the rights that are generated for them and no others."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from functools import partial
 from pathlib import Path

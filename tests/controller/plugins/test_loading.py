@@ -1,7 +1,5 @@
 """Which plugins of a configuration run, what is said of those that do not load, and what slow ones cost."""
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import EntryPoint
 from typing import Any

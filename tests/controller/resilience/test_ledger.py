@@ -1,7 +1,5 @@
 """What a manager makes of attempts that ended, in virtual time: what is charged, replaced, avoided and failed."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

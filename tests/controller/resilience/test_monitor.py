@@ -1,7 +1,5 @@
 """Jobs that stand still, break a rule about their log or train alone, in virtual time: what is found, read and done."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta

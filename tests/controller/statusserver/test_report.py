@@ -1,7 +1,5 @@
 """`trainmaster.report`: a training reports by it, and is neither held up nor ended by it."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import runpy

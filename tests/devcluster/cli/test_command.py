@@ -1,7 +1,5 @@
 """`trainmaster cluster` as a program: how it starts, tells about itself, ends, and comes back after being killed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The loop of controllers: what it promises whatever they do, also with writes that fail and restarts in between."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator

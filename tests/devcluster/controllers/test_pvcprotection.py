@@ -1,7 +1,5 @@
 """The end of persistent volume claims."""
 
-from __future__ import annotations
-
 import pytest
 from support.devcluster.stepper import Stepper
 

@@ -1,7 +1,5 @@
 """What is started for a container, images that cannot exist, and what is said where a start fails."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

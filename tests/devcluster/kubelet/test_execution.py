@@ -1,7 +1,5 @@
 """Programs that are executed in a running container: their streams, their terminal, their end."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

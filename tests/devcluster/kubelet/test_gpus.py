@@ -1,7 +1,5 @@
 """The Node object, and GPUs: of the host, and as containers get them."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

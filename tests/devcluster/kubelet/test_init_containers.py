@@ -1,7 +1,5 @@
 """Init containers that wait for the name of a pod, as those of PyTorchJobs do."""
 
-from __future__ import annotations
-
 import pytest
 from support.commands import eventually
 from support.node import RESOLVING, Node, sh

@@ -1,7 +1,5 @@
 """The kubelet with the real API and real processes, in both modes of networking."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os

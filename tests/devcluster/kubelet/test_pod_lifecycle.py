@@ -1,7 +1,5 @@
 """The pod state machine, without processes: which actions and which status follow from what happened."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

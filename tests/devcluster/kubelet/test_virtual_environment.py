@@ -1,7 +1,5 @@
 """What a container installs is its own, and the environment of the cluster stays as it is."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

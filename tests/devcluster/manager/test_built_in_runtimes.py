@@ -1,7 +1,5 @@
 """The built-in runtimes: there from the start, and never again what somebody did not want."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The configuration that the manager runs with: where its servers are, and that it follows the user's file."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 import socket

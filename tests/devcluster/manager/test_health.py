@@ -1,7 +1,5 @@
 """The health of the manager, what a cluster registers and publishes of it, and tells of its end."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The manager inside of `trainmaster cluster`: what is told when it does not run, and what being ready means."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The hooks of the site: lists as in CommonMark, links to the repository, scripts from npm."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

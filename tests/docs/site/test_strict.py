@@ -1,7 +1,5 @@
 """The build fails for what would lead nowhere on the site, with the configuration that `make docs` builds with."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

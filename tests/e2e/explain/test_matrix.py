@@ -4,8 +4,6 @@
 jobs (`support.job_faces`) agree with it, and each command that is advised is run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

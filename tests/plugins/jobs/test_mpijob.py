@@ -1,7 +1,5 @@
 """MPIJob: how it is read, what is refused, what its pods and objects are, and how it ends."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from typing import Any

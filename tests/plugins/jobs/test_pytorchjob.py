@@ -1,7 +1,5 @@
 """PyTorchJob: the environment of torch.distributed, init container, autoscaler, what is admitted, how it ends."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """TFJob: `TF_CONFIG`, what is admitted, and whose end is that of the job."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

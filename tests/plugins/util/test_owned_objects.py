@@ -1,7 +1,5 @@
 """What pods mount, with a real manager: made once, made again when it is gone, and left alone while pods run."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What becomes of single fields of V1 jobs."""
 
-from __future__ import annotations
-
 import pytest
 from support.conversions import (
     MAPS,

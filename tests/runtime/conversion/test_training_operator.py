@@ -1,7 +1,5 @@
 """Recorded jobs of Training Operator V1, and generated ones: no field is dropped, what they become is valid."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """The framework: running plugins in their order, and what they return and raise, which is no other plugin's failure."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 from asyncio import CancelledError

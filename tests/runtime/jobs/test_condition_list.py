@@ -1,7 +1,5 @@
 """The conditions of jobs, and their PodGroups."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

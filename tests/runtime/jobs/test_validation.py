@@ -1,7 +1,5 @@
 """Rules of jobs of all kinds: what the Training Operator refuses is refused in its words, and what could run is not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Who set which field of what a TrainJob becomes: each leaf has one step, and steps are true."""
 
-from __future__ import annotations
-
 import copy
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Strategic merge patch: the rules of the Kubernetes API, each directive, wrong patches, laws for every patch."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 

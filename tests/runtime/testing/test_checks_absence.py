@@ -1,7 +1,5 @@
 """What a plugin takes for granted, calls that take too much, and the conformance suite itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a plugin says of itself, objects that are refused, and rights that are not declared: what is wrong is found."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path

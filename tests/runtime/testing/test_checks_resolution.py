@@ -1,7 +1,5 @@
 """A plugin that makes something else of the same TrainJob is found, also while another one is resolved."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """What defaulting fills in: times of runtime patches, and amounts in canonical form."""
 
-from __future__ import annotations
-
 import copy
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """What JobSet, Job and Pod validation refuse for certain is refused at admission; anything else is a warning."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -5,8 +5,6 @@ that stand in ours alone. Two of them need no webhook: with the definitions of t
 and its implementations of MPI are among ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scenarios of the alerts about what a manager asks for and what it serves: requests, caches, webhooks, reports."""
 
-from __future__ import annotations
-
 from support.alerts.scenario import always, fires, growing, observed, series, silent, then
 
 _HOST = {"host": "10.0.0.1:443"}

@@ -1,7 +1,5 @@
 """Scenarios of the alerts about jobs."""
 
-from __future__ import annotations
-
 from support.alerts.scenario import (
     always,
     away,

@@ -9,8 +9,6 @@
 | 180 | the end |
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

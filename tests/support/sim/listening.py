@@ -1,7 +1,5 @@
 """What the programs of a simulation log, instead of on the terminal of the tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any

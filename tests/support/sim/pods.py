@@ -4,8 +4,6 @@ As the other actors they act through the API after delays drawn from the seed, d
 find, and never fail.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Mapping, Sequence

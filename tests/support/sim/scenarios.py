@@ -4,8 +4,6 @@ A step waits for the state that it needs and not for a time, so that a disturbed
 reference.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

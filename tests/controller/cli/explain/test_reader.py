@@ -1,7 +1,5 @@
 """What is read of a cluster, what is found of controllers that are not at work, and how many requests that takes."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """`trainmaster restart`: the job is another object of the same words, and what belongs to it is still there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Events as the API gets them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """What stands in a lease of others, and what that of another installation tells."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast

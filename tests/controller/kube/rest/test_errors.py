@@ -1,7 +1,5 @@
 """Resources, answers and errors as the client reads them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

@@ -1,7 +1,5 @@
 """Server-side apply: ownership, conflicts, removal and the order of lists (KEP-555)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Who manages which fields, and sets of fields."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

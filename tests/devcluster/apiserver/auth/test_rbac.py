@@ -1,7 +1,5 @@
 """What roles allow, and nothing beyond it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

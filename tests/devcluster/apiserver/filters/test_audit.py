@@ -1,7 +1,5 @@
 """The audit log, the rights that requests demand, the last form of responses, and defects of the server."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

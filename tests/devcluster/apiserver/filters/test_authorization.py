@@ -1,7 +1,5 @@
 """Nobody gets in without the token; the enforcement of roles, and acting as somebody else."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 

@@ -1,7 +1,5 @@
 """GET over HTTPS: objects, lists, watches, version, health, discovery, and what writes share."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The exec subresource of pods over a WebSocket, as kubectl and the Kubernetes clients speak it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The proxy subresource of pods and Services: what is passed on, what is kept back, and who may."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Protobuf bodies: the JSON form of the same object comes out, or a refusal that helps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Structural schemas: pruning, defaulting, canonical forms, and validation in the words of the API server."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The journal: what survives a restart, a kill and a full disk."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random

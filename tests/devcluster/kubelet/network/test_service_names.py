@@ -1,7 +1,5 @@
 """Services as names, as the pods of training jobs use them: one headless Service for each pod."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from typing import Any

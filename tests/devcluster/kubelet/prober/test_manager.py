@@ -1,7 +1,5 @@
 """Hooks, probes, events and devices of pods that really run, in both modes of networking."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Probes and hooks: when results count, and what is asked of servers."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable

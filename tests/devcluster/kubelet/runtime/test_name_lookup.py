@@ -1,7 +1,5 @@
 """The programs by which scripts in pods look names up."""
 
-from __future__ import annotations
-
 import socket
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tokens of service accounts in pods: bound to the pod, renewed in time, and accepted by the server."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

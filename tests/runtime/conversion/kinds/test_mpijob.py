@@ -1,7 +1,5 @@
 """MPIJobs: a launcher that reaches the workers by ssh."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

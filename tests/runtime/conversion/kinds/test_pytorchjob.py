@@ -1,7 +1,5 @@
 """PyTorchJobs and other kinds: which pods are nodes of one trainer, their variables, and when a job has ended."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The LimitRanger plugin: defaults and bounds of containers, pods and claims."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

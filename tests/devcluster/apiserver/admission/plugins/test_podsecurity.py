@@ -1,7 +1,5 @@
 """The PodSecurity plugin: what a namespace that enforces a level refuses of new pods."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

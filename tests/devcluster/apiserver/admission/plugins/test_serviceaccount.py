@@ -1,7 +1,5 @@
 """What new pods get: from their service account, priority class and runtime class."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

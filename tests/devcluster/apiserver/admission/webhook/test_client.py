@@ -1,7 +1,5 @@
 """Which way a webhook is called, and what a client is told when that fails."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import socket

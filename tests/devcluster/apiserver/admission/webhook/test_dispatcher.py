@@ -1,7 +1,5 @@
 """Which writes the webhooks are asked about, in which order, and what follows from their answers."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Services, Secrets, ConfigMaps, Events and PersistentVolumeClaims at the API."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

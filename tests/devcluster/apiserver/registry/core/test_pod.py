@@ -1,7 +1,5 @@
 """Pods as a whole, and what is refused of them and of templates beyond the recorded cases of tests/golden/api."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Custom resource definitions, and the rules that they contain."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 from typing import Any

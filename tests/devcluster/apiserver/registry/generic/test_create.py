@@ -1,7 +1,5 @@
 """How objects begin and end: what the server fills in, refuses, and marks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

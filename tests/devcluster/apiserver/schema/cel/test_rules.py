@@ -1,7 +1,5 @@
 """What Kubernetes adds to CEL: old values, ratcheting, visibility, names, and the words of a refusal."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from typing import Any
