@@ -67,8 +67,7 @@ async def test_objects_of_a_definition_are_stored(client: Client, thing: JsonObj
 async def test_objects_may_be_cluster_wide(client: Client) -> None:
     crd = definition(FREE, scope="Cluster")
     async with installed(client, crd, namespace=None) as things:
-        obj = await things.made(_thing(crd, "a"))
-        assert "namespace" not in obj["metadata"]
+        assert "namespace" not in (await things.made(_thing(crd, "a")))["metadata"]
         assert (await client.collection(f"{crd['spec']['group']}/v1", "things", "default").list()).status == 404
 
 
@@ -213,8 +212,7 @@ async def test_a_new_schema_takes_effect(client: Client, crds: Collection, thing
     assert obj["metadata"]["generation"] == 2
 
     async def defaulted() -> bool:
-        created = await things.made(_thing(thing, unique("a")))
-        return bool(created["spec"].get("b") == "new")
+        return bool((await things.made(_thing(thing, unique("a"))))["spec"].get("b") == "new")
 
     await eventually(defaulted)
 

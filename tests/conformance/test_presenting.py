@@ -156,8 +156,7 @@ async def test_an_object_and_a_list_come_as_yaml(configmaps: Collection) -> None
 
 
 async def test_what_was_written_comes_as_yaml(widgets: Collection) -> None:
-    made = _yaml(await widgets.create(widget("a"), accept=YAML), 201)
-    assert made == await widgets.read("a")
+    assert _yaml(await widgets.create(widget("a"), accept=YAML), 201) == await widgets.read("a")
     assert _yaml(await widgets.patch("a", {"spec": {"size": 7}}, accept=YAML))["spec"]["size"] == 7
     assert _yaml(await widgets.delete("a", accept=YAML))["status"] == "Success"
 

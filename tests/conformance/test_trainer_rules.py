@@ -449,8 +449,7 @@ async def test_update(client: Client, namespace: str, case: Case) -> None:
 
 
 async def test_defaults_of_an_optimization_job(client: Client, namespace: str) -> None:
-    made = await collection(client, namespace, "OptimizationJob").made(OPTIMIZATION)
-    spec = made["spec"]
+    spec = (await collection(client, namespace, "OptimizationJob").made(OPTIMIZATION))["spec"]
     assert spec["searchAlgorithm"] == {"random": {}}
     assert (spec["numTrials"], spec["parallelTrials"]) == (1, 1)
     assert spec["objectives"][0]["direction"] == "Minimize"

@@ -61,8 +61,7 @@ async def test_updating_a_missing_object_is_not_found(configmaps: Collection) ->
 
 async def test_updating_a_missing_lease_creates_it(leases: Collection) -> None:
     """Leases are among the few kinds that a PUT may create."""
-    obj = (await leases.put(lease("a"))).ok(201)
-    assert obj["metadata"]["uid"]
+    assert (await leases.put(lease("a"))).ok(201)["metadata"]["uid"]
     assert (await leases.read("a"))["spec"]["holderIdentity"] == "me"
 
 
@@ -193,8 +192,7 @@ async def test_a_new_pod_is_pending_and_a_new_job_has_no_status_whatever_they_sa
     pods: Collection, jobs: Collection
 ) -> None:
     assert (await pods.made({**pod("a"), "status": {"phase": "Running"}}))["status"]["phase"] == "Pending"
-    obj = await jobs.made({**job("a"), "status": {"succeeded": 5}})
-    assert not obj["status"].get("succeeded")
+    assert not (await jobs.made({**job("a"), "status": {"succeeded": 5}}))["status"].get("succeeded")
 
 
 async def test_an_error_in_a_status_names_the_place_in_it(client: Client, namespace: str) -> None:

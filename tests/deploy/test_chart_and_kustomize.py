@@ -147,8 +147,7 @@ async def test_an_upgrade_replaces_the_original_and_a_rollback_restores_it(tmp_p
 
         notes = await run(tmp_path, "upgrade", RELEASE, ours, "--reset-values")
         assert "No built-in runtime is installed." in notes
-        deployment = await spec(stack, DEPLOYMENTS)
-        pod = deployment["template"]["spec"]
+        pod = (await spec(stack, DEPLOYMENTS))["template"]["spec"]
         (container,) = pod["containers"]
         assert container["image"] == "trainmaster:0.1.0"
         assert "command" not in container, "that of the original is none of our image's"

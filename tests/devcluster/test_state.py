@@ -101,8 +101,7 @@ def test_a_free_port_is_given_to_nobody_who_asks_for_any_and_to_one_server_only(
             taken = stack.enter_context(socket.socket())
             taken.bind((HOST, 0))
             assert taken.getsockname()[1] != port
-            connected = stack.enter_context(socket.create_connection(target))
-            assert connected.getsockname()[1] != port
+            assert stack.enter_context(socket.create_connection(target)).getsockname()[1] != port
         stack.enter_context(socket.create_server((HOST, port)))
         with pytest.raises(OSError, match="in use"):
             socket.create_server((HOST, port)).close()

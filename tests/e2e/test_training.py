@@ -89,8 +89,7 @@ async def test_the_controller_killed_in_mid_job_changes_nothing(tmp_path: Path) 
 
 
 def _manager_of(state: Path) -> int:
-    starts = re.findall(r"manager started.*?pid=(\d+)", (state / "cluster.log").read_text())
-    return int(starts[-1])
+    return int(re.findall(r"manager started.*?pid=(\d+)", (state / "cluster.log").read_text())[-1])
 
 
 async def test_the_cluster_killed_in_mid_job_ends_the_job_correctly_when_it_is_back(tmp_path: Path) -> None:

@@ -193,8 +193,7 @@ def test_a_running_workload_keeps_its_hostfile_and_its_keys() -> None:
     """B30: both were written again in every reconcile, though pods that start again need what the others have."""
     job, on = trainjob(), mpi_runtime()
     running = jobset(job, on)
-    secret = companion("Secret", job, on)
-    assert secret.when is ApplyWhen.ONCE
+    assert companion("Secret", job, on).when is ApplyWhen.ONCE
     assert companion("ConfigMap", job, on).when is ApplyWhen.ALWAYS
     assert companion("ConfigMap", job, on, listers=FakeListers(running)).when is ApplyWhen.MISSING
     suspended = running | {"spec": running["spec"] | {"suspend": True}}

@@ -63,8 +63,7 @@ def test_nothing_in_a_patch_leaves_what_the_runtime_says(nothing: Any) -> None:
     pod["tolerations"] = [{"operator": "Exists"}]
     pod["schedulingGates"] = [{"name": "acme.io/gate"}]
     patch = _patch({"tolerations": nothing, "schedulingGates": nothing, "nodeSelector": None, "affinity": None})
-    patched = jobset(trainjob(runtimePatches=[patch]), runtime(node))
-    assert patched == jobset(trainjob(), runtime(node))
+    assert jobset(trainjob(runtimePatches=[patch]), runtime(node)) == jobset(trainjob(), runtime(node))
 
 
 @pytest.mark.parametrize(("policy", "slices"), [({"flux": {}}, 1), ({"jax": {}}, 2)])
@@ -202,8 +201,7 @@ def test_variables_of_the_trainjob_are_spelled_out() -> None:
 
 def test_a_huge_number_of_nodes_costs_nothing() -> None:
     """numNodes is any 32-bit number; whether so many pods can be is for JobSet to say, in words."""
-    info = resolve(trainjob(trainer={"numNodes": 2**31 - 1}), runtime(), FRAMEWORK).info
-    (pods,) = info.pod_sets
+    (pods,) = resolve(trainjob(trainer={"numNodes": 2**31 - 1}), runtime(), FRAMEWORK).info.pod_sets
     assert len(pods.endpoints) == 2**31 - 1
     assert pods.endpoints[-1] == f"demo-node-0-{2**31 - 2}.demo"
 
@@ -229,8 +227,7 @@ def test_what_plugins_do_to_a_container_stays_in_the_resolution() -> None:
     before = copy.deepcopy(raw)
     job = parse_trainjob(raw)
     model = copy.deepcopy(job)
-    steps = [{"name": "node"}, {"name": "dataset-initializer"}]
-    first = replicated_job("first", containers=steps)
+    first = replicated_job("first", containers=[{"name": "node"}, {"name": "dataset-initializer"}])
     first["template"]["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [{"secretRef": {"name": "t"}}]
     resolve(job, runtime(first, replicated_job("second")), Framework([*load_plugins(), Vandal()]))
     assert raw == before

@@ -14,8 +14,7 @@ T = TypeVar("T")
 def play(work: Coroutine[Any, Any, T]) -> tuple[T, float]:
     """Run something on a virtual loop; returns its result and how long it took in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        result = runner.run(work)
-        return result, runner.get_loop().time()
+        return runner.run(work), runner.get_loop().time()
 
 
 def virtual_loop() -> VirtualLoop:

@@ -25,8 +25,7 @@ def main() -> int:
         return original(*args, **options)
 
     setattr(owner, name, interrupted)
-    command = importlib.import_module("trainmaster.devcluster.cli.command")
-    code: int = command.main(arguments)
+    code: int = importlib.import_module("trainmaster.devcluster.cli.command").main(arguments)
     return code
 
 

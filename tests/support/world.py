@@ -360,8 +360,7 @@ def jobset_of(owner: str) -> JsonObject:
 @contextmanager
 def guarded_world(plugin: Any) -> Iterator[World]:
     """A world with a plugin of somebody else, and a TrainJob."""
-    guard = PluginGuard(time_limit=60.0, failures=99, period=60.0)
-    world = World(plugin, guard=guard)
+    world = World(plugin, guard=PluginGuard(time_limit=60.0, failures=99, period=60.0))
     world.put(trainjob_object(), runtime_object())
     try:
         yield world

@@ -70,8 +70,7 @@ def test_a_manager_with_the_plugin_runs_on_the_api_server(
     server.apply(runtime())
     with server.manager(trainmaster_framework(Region("us"))):
         server.apply(trainjob("demo", trainer={"numNodes": 2}))
-        jobset = server.wait_for_object(*JOBSET, "demo", "team")
-        (job,) = jobset["spec"]["replicatedJobs"]
+        (job,) = server.wait_for_object(*JOBSET, "demo", "team")["spec"]["replicatedJobs"]
         assert job["template"]["spec"]["template"]["spec"]["containers"][0]["env"] == [env_value("REGION", "us")]
         # What others change is changed back: the manager is a whole one.
         changed = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "demo-region", "namespace": "team"}}

@@ -267,8 +267,7 @@ def test_suspensions_count_once_and_what_no_store_takes_is_left_out() -> None:
             timeline=[TimelineEntry(at(0), "Created"), *(TimelineEntry(at(m), "Suspended") for m in minutes)],
         )
 
-    once = suspended(1)
-    twice = merged(merged(once, suspended(1)), suspended(5))
+    twice = merged(merged(suspended(1), suspended(1)), suspended(5))
     assert merged(twice, suspended(5)).suspensions == 2
     # What no store takes and credentials are left out.
     found = bounded(record(message="a\0b \ud800 Bearer abcdefghijklmnopqrstuvwxyz0123"))

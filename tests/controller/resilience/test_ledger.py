@@ -69,8 +69,7 @@ async def test_an_eviction_is_not_charged_though_peers_crash_of_it(budget: int, 
     assert f"all pods are made anew: {cluster.last['message']}" in cluster.world.events
     assert "Failed" not in cluster.world.conditions
     await cluster.renew()
-    jobset = cluster.world.find("JobSet")
-    assert jobset["spec"]["failurePolicy"]["maxRestarts"] == budget
+    assert cluster.world.find("JobSet")["spec"]["failurePolicy"]["maxRestarts"] == budget
     assert cluster.labels["trainmaster.dev/attempts-before"] == "1"
     assert cluster.job_status["restarts"] == 1
 

@@ -198,8 +198,7 @@ async def test_without_a_token_for_this_there_is_no_answer_but_forbidden_and_no_
 
 
 async def test_nobody_learns_which_trainjobs_there_are(http: StatusClient, trainers: Trainers) -> None:
-    pod = await trainers.create("train")
-    token = await trainers.token("nothing", pod=pod)
+    token = await trainers.token("nothing", pod=await trainers.create("train"))
     assert (await http.post("nothing", token)).body == FORBIDDEN
     assert (await http.post("..%2Ftrain", token)).body == FORBIDDEN
     assert (await http.post("train", token, namespace="elsewhere")).body == FORBIDDEN

@@ -208,8 +208,7 @@ async def test_an_idle_node_is_not_written_again(node: Node, monkeypatch: pytest
     async with node.running():
         await eventually(lambda: looks >= 20)
     assert written == ["ADDED", "MODIFIED"], "nor does a restart write it"
-    status = node.api.get(NODES, None, "laptop")["status"]
-    assert status["capacity"]["pods"] == "1k"
+    assert node.api.get(NODES, None, "laptop")["status"]["capacity"]["pods"] == "1k"
 
 
 async def test_a_node_and_claims_that_a_full_disk_refuses_are_written_when_there_is_space(

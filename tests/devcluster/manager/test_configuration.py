@@ -180,8 +180,7 @@ class TestARunningCluster:
             command = python(f"{SNIPPET}\nreport(42, 17, loss=0.5)")
             await client.create(TRAINJOBS, trainjob("reports", trainer={"command": command}), namespace="default")
             assert (await ended(client, "reports"))["type"] == "Complete"
-            done = await client.get(TRAINJOBS, "default", "reports")
-            status = done["status"]["trainerStatus"]
+            status = (await client.get(TRAINJOBS, "default", "reports"))["status"]["trainerStatus"]
             assert status.pop("lastUpdatedTime").startswith("20")
             assert status == {
                 "progressPercentage": 42,

@@ -53,8 +53,7 @@ def test_everything_that_is_built_is_watched_and_comes_in_the_order_in_which_it_
 
 def test_the_first_container_trains_where_none_has_the_name() -> None:
     named = [{"name": "side", "image": "i"}, {"name": "mpi", "image": "i"}]
-    job = mpijob(launcher=replica(containers=named))
-    assert training_container(job, "Launcher")["name"] == "mpi"
+    assert training_container(mpijob(launcher=replica(containers=named)), "Launcher")["name"] == "mpi"
     assert training_container(mpijob(launcher=replica(containers=named[:1])), "Launcher")["name"] == "side"
 
 
@@ -198,8 +197,7 @@ INVALID, SPECS_INVALID = "MPIReplicaSpec is not valid", "MPIReplicaSpecs is not 
 )
 def test_what_is_wrong_is_told_as_the_original_does(replicas: JsonObject | None, path: str, text: str) -> None:
     """V1-B18: by field, and in the recorded words for the event."""
-    job = parsed(KIND, {"mpiReplicaSpecs": replicas})
-    found = errors(job)
+    found = errors(parsed(KIND, {"mpiReplicaSpecs": replicas}))
     assert [each.detail for each in found] == [text]
     assert found[0].path.removeprefix("spec.mpiReplicaSpecs") in (path, "")
     assert KIND.refusal(found) == text
@@ -213,8 +211,7 @@ def test_errors_of_all_kinds_are_told_in_full() -> None:
 
 @pytest.mark.parametrize("kind", [KIND, SSH])
 def test_hosts_that_do_not_fit_into_a_config_map_are_too_many(kind: MPIJob) -> None:
-    job = mpijob(kind, workers=2**31 - 1)
-    (error,) = errors(job)
+    (error,) = errors(mpijob(kind, workers=2**31 - 1))
     assert error.path == "spec.mpiReplicaSpecs[Worker].replicas"
     most = int(error.detail.split()[5])
     fits = mpijob(kind, workers=most)

@@ -191,8 +191,7 @@ def test_dynamic_workers_may_fail(policy: str, expected: list[str]) -> None:
 @pytest.mark.defect("V1-B7")
 def test_a_job_does_not_succeed_and_fail_at_once() -> None:
     """V1-B7: the original went on after the chief had succeeded, and set Failed as well."""
-    given = job(KIND, {"Chief": 1, "Worker": 2})
-    assert outcome(given, Chief=(0, 1), Worker=(1, 0, 1)) == [SUCCEEDED]
+    assert outcome(job(KIND, {"Chief": 1, "Worker": 2}), Chief=(0, 1), Worker=(1, 0, 1)) == [SUCCEEDED]
 
 
 @pytest.mark.defect("V1-B7")

@@ -71,8 +71,7 @@ def test_restart_policies(kind: str, policy: str, limit: int | None, pod: str, b
     (spec,) = (each["template"]["spec"] for each in groups_of(conversion).values())
     assert {field: value for field, value in spec.items() if field in ("backoffLimit", "podFailurePolicy")} == becomes
     assert spec["template"]["spec"]["restartPolicy"] == pod
-    path = f"spec.{MAPS[kind]}.{type_}.restartPolicy"
-    assert (path in lost(conversion)) == (policy == "Always")
+    assert (f"spec.{MAPS[kind]}.{type_}.restartPolicy" in lost(conversion)) == (policy == "Always")
     assert ("spec.runPolicy.backoffLimit" in told(conversion)) == (policy == "Never" and limit is not None)
 
 

@@ -185,8 +185,7 @@ def test_a_model_that_fails_is_the_failure_of_its_plugin() -> None:
     assert errors(obj, Framework([FAILING])) == [
         f"spec.mlPolicy.custom.config: Internal error: cannot be checked: {FAILED}"
     ]
-    skipping = Framework([FAILING], failure_policies={"failing": "skip"})
-    result = validate_runtime(obj, None, skipping)
+    result = validate_runtime(obj, None, Framework([FAILING], failure_policies={"failing": "skip"}))
     assert result.allowed
     assert result.warnings == [f"spec.mlPolicy.custom.config: is not checked: {FAILED}"]
 

@@ -131,8 +131,7 @@ def test_a_plugin_runs_for_whom_it_serves(attributes: dict[str, Any], policy: di
     plugin = Plugin()
     for name, value in attributes.items():
         setattr(plugin, name, value)
-    others = Enforcer("others", policies=("torch", "jax"))
-    framework = Framework([plugin, others])
+    framework = Framework([plugin, Enforcer("others", policies=("torch", "jax"))])
     resolve(trainjob(), runtime(policy=policy), framework)
     framework.validate(new_info(trainjob(), runtime(policy=policy)), trainjob(), None, NO_LISTERS)
     assert asked == (["enforce_ml_policy", "build", "validate"] if runs else [])

@@ -18,8 +18,7 @@ def listening() -> Iterator[list[LogEntry]]:
     entries: list[LogEntry] = []
 
     def collect(_: object, method: str, entry: MutableMapping[str, Any]) -> LogEntry:
-        process = PROCESS.get()
-        entries.append({**entry, "level": method, "process": process})
+        entries.append({**entry, "level": method, "process": PROCESS.get()})
         raise structlog.DropEvent
 
     before = structlog.get_config()

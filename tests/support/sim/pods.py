@@ -125,8 +125,7 @@ class NodeActor(Actor):
 
     def _admit_gang(self, group: JsonObject) -> tuple[str, JsonObject] | float | None:
         """Let a gang in, as Volcano does: first nobody has looked at it, then it waits, then its pods may come."""
-        following = {"": "Pending", "Pending": "Inqueue"}
-        phase = following.get((group.get("status") or {}).get("phase", ""))
+        phase = {"": "Pending", "Pending": "Inqueue"}.get((group.get("status") or {}).get("phase", ""))
         return ("", {"status": {"phase": phase}}) if phase is not None else None
 
     async def _patch(self, key: ObjectKey, uid: str, subresource: str, change: JsonObject) -> None:

@@ -353,8 +353,7 @@ class SimServer:
             return whole(200, _line("ERROR", orjson.dumps(error.status())))
         pipe = Pipe()
         frames = self._frames(process, encoder, options, watch, initial, start=start)
-        arriving = self.interference.stream(process, request, frames, pipe)
-        self.spawn(_pump(arriving, pipe, watch))
+        self.spawn(_pump(self.interference.stream(process, request, frames, pipe), pipe, watch))
         return Answer(200, {"Content-Type": "application/json"}, pipe)
 
     async def _frames(

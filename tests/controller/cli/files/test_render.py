@@ -201,8 +201,7 @@ def test_secrets_are_told_only_on_request_and_what_would_be_refused_not_at_all(
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(trainjob("deepspeed-distributed")))
     arguments = ["-f", str(file), "--only", "Secret", "--explain"]
-    hidden = load_yaml(printed := render(capsys, *arguments))
-    assert set(hidden["data"].values()) == {"<redacted>"}
+    assert set(load_yaml(printed := render(capsys, *arguments))["data"].values()) == {"<redacted>"}
     assert re.search(r"ssh-privatekey: <redacted> +# plugin mpi in build\n", printed)
     assert "<redacted>" not in load_yaml(render(capsys, *arguments, "--show-secrets"))["data"].values()
     file = tmp_path / "job.yaml"

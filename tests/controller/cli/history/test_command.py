@@ -225,8 +225,7 @@ async def test_a_manager_in_a_cluster_is_reached_by_its_service_and_knows_who_as
         assert [each.headers["X-Trainmaster-Authorization"] for each in seen] == ["Bearer secret"]
         (file.parent / "token").write_text("other\n")
         other = ("history", "--kubeconfig", str(kubeconfig), "--token-file", str(file.parent / "token"))
-        named = await trainmaster(*other, "-n", "team-b", cwd=file.parent)
-        assert rows(named.out)[1][1] == "gone"
+        assert rows((await trainmaster(*other, "-n", "team-b", cwd=file.parent)).out)[1][1] == "gone"
         assert seen[-1].headers["X-Trainmaster-Authorization"] == "Bearer other"
         absent = await trainmaster(*other, "--service", "elsewhere/manager", cwd=file.parent)
         assert (absent.code, "is history.enabled set in the configuration of the manager?" in absent.err) == (1, True)

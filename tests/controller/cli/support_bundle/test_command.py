@@ -151,8 +151,7 @@ async def test_it_has_what_a_maintainer_needs_and_no_secret(mine: Team, tmp_path
         assert items(files, f"{there}/{kind}.json"), kind
     config_maps = {each["metadata"]["name"]: each["data"] for each in items(files, f"{there}/configmaps.json")}
     assert config_maps[NAME]["other"] == f"[left out: {len(PLANTED)} characters]"
-    configuration = orjson.loads(files[f"{there}/configuration.json"])
-    assert configuration["inEffect"]["webhook"]["port"] == 9444
+    assert orjson.loads(files[f"{there}/configuration.json"])["inEffect"]["webhook"]["port"] == 9444
     assert orjson.loads(files[f"{there}/configuration.given.json"])["plugins"]["options"] == {
         "acme": {"endpoint": "[redacted]"}
     }

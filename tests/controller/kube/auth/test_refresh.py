@@ -144,8 +144,7 @@ async def test_id_token_is_refreshed_by_its_provider(tmp_path: Path, serve: Serv
     given: list[str] = []
 
     async def trade(request: web.Request) -> web.StreamResponse:
-        form = parse_qs((await request.read()).decode())
-        given.append(form["refresh_token"][0])
+        given.append(parse_qs((await request.read()).decode())["refresh_token"][0])
         number = len(given)
         return web.json_response({"id_token": id_token(expires=1e10 + number), "refresh_token": f"refresh-{number}"})
 

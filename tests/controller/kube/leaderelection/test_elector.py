@@ -82,8 +82,7 @@ async def test_short_trouble_does_not_lose_the_lease(api: LeaseServer, virtual: 
     await virtual.advance(20)
     assert first.working
     assert value_of("leader_election_master_status", {"name": "short-trouble"}) == 1
-    slow = value_of("leader_election_slowpath_total", {"name": "short-trouble"})
-    assert slow == 3
+    assert value_of("leader_election_slowpath_total", {"name": "short-trouble"}) == 3
     await end(first)
     assert value_of("leader_election_master_status", {"name": "short-trouble"}) == 0
 
@@ -145,8 +144,7 @@ async def test_missing_permission_is_named_and_not_repeated_all_the_time(
         candidate = Candidate(api, virtual, "a")
         candidate.client.forbidden = {verb}
         await virtual.advance(299)
-        said = [entry["event"] for entry in logged if entry["log_level"] == "error"]
-        (complaint,) = said
+        (complaint,) = [entry["event"] for entry in logged if entry["log_level"] == "error"]
         assert f"may not {verb} the lease" in complaint
         assert "grant it the verbs get, create and update on leases.coordination.k8s.io in namespace ns" in complaint
         await virtual.advance(10)

@@ -124,8 +124,7 @@ async def test_wildcards_and_names(access: Access) -> None:
 
 
 async def test_paths(access: Access) -> None:
-    urls = {"verbs": ["get"], "nonResourceURLs": ["/metrics", "/apis/*"]}
-    await access.role(urls, namespace=None)
+    await access.role({"verbs": ["get"], "nonResourceURLs": ["/metrics", "/apis/*"]}, namespace=None)
     await access.bind(role="ClusterRole/r", namespace=None)
 
     def may(path: str, verb: str = "get") -> bool:

@@ -46,8 +46,7 @@ async def test_a_restricted_namespace_says_all_that_a_pod_lacks(cluster: Stepper
 async def test_what_the_pod_says_counts_for_its_containers(cluster: Stepper) -> None:
     await namespace(cluster, "restricted")
     own = {field: GOOD[field] for field in ("allowPrivilegeEscalation", "capabilities")}
-    shared = {field: GOOD[field] for field in ("runAsNonRoot", "seccompProfile")}
-    await create(cluster, own, shared)
+    await create(cluster, own, {field: GOOD[field] for field in ("runAsNonRoot", "seccompProfile")})
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,7 @@ async def test_a_service_is_called_where_it_is_registered_under_its_own_name(hoo
     hooked.hooks.on("/hook", {})
     await hooked.validating(hooked.webhook(clientConfig=client))
     url = f"https://{SERVICE_HOST}:443/hook?timeout=10s"
-    error = await _failure(hooked.server)
-    assert error.message.endswith(f'Post "{url}": service "hooks" not found')
+    assert (await _failure(hooked.server)).message.endswith(f'Post "{url}": service "hooks" not found')
     forget = hooked.server.services.register(
         namespace="kube-system", name="hooks", address="127.0.0.1", local_port=hooked.hooks.port
     )

@@ -54,8 +54,7 @@ async def test_what_a_webhook_makes_is_pruned_defaulted_and_validated(hooked: Ho
     container = {"name": "more", "image": "more", "bogus": 1}
     hooked.hooks.on("/hook", patch({"op": "add", "path": "/spec/containers/-", "value": container}))
     pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "main", "image": "main"}]}}
-    created = await hooked.server.api.create(PODS, pod, namespace="default")
-    added = created["spec"]["containers"][1]
+    added = (await hooked.server.api.create(PODS, pod, namespace="default"))["spec"]["containers"][1]
     assert "bogus" not in added
     assert added["terminationMessagePath"] == "/dev/termination-log"
     hooked.hooks.on("/hook", patch({"op": "replace", "path": "/spec/containers/0/name", "value": "Not A Name"}))
@@ -247,8 +246,7 @@ async def test_the_namespace_selector_looks_at_the_labels_of_the_namespace(hooke
     selector = {
         "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["default"]}]
     }
-    rules = [rule("*")]
-    await hooked.validating(hooked.webhook(namespaceSelector=selector, rules=rules))
+    await hooked.validating(hooked.webhook(namespaceSelector=selector, rules=[rule("*")]))
     await _create(hooked.server, "exempt")
     await _create(hooked.server, "meant", namespace="kube-system")
     await hooked.server.api.create(NODES, {"metadata": {"name": "node"}})

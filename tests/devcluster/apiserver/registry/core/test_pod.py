@@ -204,8 +204,7 @@ def test_what_runs_one_after_the_other_may_have_the_same_port_of_the_host() -> N
     one, two = container(name="a", ports=port), container(name="b", ports=port)
     assert wrong(initContainers=[one, two]) == []
     assert wrong(containers=[one, two]) == ["containers[1].ports[0].hostPort Duplicate"]
-    other = container(name="b", ports=[{**port[0], "protocol": "UDP"}])
-    assert wrong(containers=[one, other]) == []
+    assert wrong(containers=[one, container(name="b", ports=[{**port[0], "protocol": "UDP"}])]) == []
 
 
 def test_ports_are_those_of_the_host_in_its_network() -> None:
