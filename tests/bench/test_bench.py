@@ -202,9 +202,7 @@ def test_a_reference_of_instructions_is_kept(tmp_path: Path) -> None:
             Reference.read(tmp_path / name)
 
 
-async def test_a_program_keeps_its_bytecode_whatever_our_environment_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_programs_keep_their_bytecode_whatever_we_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise each start of a manager would compile all modules, as no installed one does."""
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     (tmp_path / "told.py").write_text("import sys; print(sys.dont_write_bytecode)", encoding="utf-8")

@@ -188,9 +188,7 @@ async def test_metadata_may_be_restricted_in_its_name_only(crds: Collection) -> 
     ("field", "value"),
     [("group", "other.example.com"), ("scope", "Cluster"), ("names.kind", "Other"), ("names.plural", "others")],
 )
-async def test_the_identity_of_a_definition_cannot_change(
-    crds: Collection, thing: JsonObject, field: str, value: str
-) -> None:
+async def test_a_definition_keeps_its_identity(crds: Collection, thing: JsonObject, field: str, value: str) -> None:
     change: Any = value
     for name in reversed(field.split(".")):
         change = {name: change}

@@ -43,9 +43,7 @@ async def test_a_list_and_an_object_come_as_tables(configmaps: Collection) -> No
 @pytest.mark.parametrize(
     ("include", "expected"), [("None", None), ("Metadata", "PartialObjectMetadata"), ("Object", "ConfigMap")]
 )
-async def test_what_a_row_carries_is_up_to_the_client(
-    configmaps: Collection, include: str, expected: str | None
-) -> None:
+async def test_what_a_row_has_is_up_to_the_client(configmaps: Collection, include: str, expected: str | None) -> None:
     await configmaps.made(configmap("a", labels={"l": "1"}))
     [row] = (await configmaps.list(accept=TABLE, labelSelector="l=1", includeObject=include)).ok(200)["rows"]
     assert (row.get("object") or {}).get("kind") == expected

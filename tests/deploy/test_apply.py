@@ -241,9 +241,7 @@ def check_that_ours_works(deployment: JsonObject) -> None:
 @pytest.mark.parametrize("options", [(), ("--server-side", "--force-conflicts")], ids=["client-side", "server-side"])
 @pytest.mark.parametrize("version", ["2.1", "2.3"])
 @pytest.mark.parametrize("before", [True, False], ids=["after-the-original", "from-scratch"])
-async def test_the_original_can_be_restored(
-    *, before: bool, version: str, options: tuple[str, ...], server: Server
-) -> None:
+async def test_the_original_comes_back(*, before: bool, version: str, options: tuple[str, ...], server: Server) -> None:
     await server.forget()
     if before:
         await server("apply", "-f", str(original(version)))

@@ -389,9 +389,7 @@ CHANGED = {
 
 @pytest.mark.parametrize("behavior", ["merge", "replace"])
 @pytest.mark.parametrize("name", CHANGED)
-def test_a_component_changes_its_own_option_whatever_the_configuration_looks_like(
-    name: str, behavior: str, tmp_path: Path
-) -> None:
+def test_a_component_changes_its_own_option_in_any_configuration(name: str, behavior: str, tmp_path: Path) -> None:
     objects = combined(
         tmp_path / "own",
         resource=DEPLOY / "overlays/standalone",

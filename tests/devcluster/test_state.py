@@ -107,9 +107,7 @@ def test_a_free_port_is_given_to_nobody_who_asks_for_any_and_to_one_server_only(
             socket.create_server((HOST, port)).close()
 
 
-async def test_of_two_clusters_that_take_the_same_port_at_once_one_lets_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_of_two_clusters_at_the_same_port_one_lets_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both may bind it while neither listens. A socket that is left open would be a warning, which fails tests."""
     port = free_port()
     with socket.socket() as other:

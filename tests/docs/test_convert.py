@@ -30,9 +30,7 @@ def test_there_is_an_example_of_each_kind() -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), EXAMPLES, ids=[load_yaml(old)["kind"] for old, _ in EXAMPLES])
-def test_an_example_is_what_the_command_prints(
-    old: str, new: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_examples_are_what_is_printed(old: str, new: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "old.yaml").write_text(old)
     assert main(["convert", "-f", str(tmp_path / "old.yaml")]) == 0
     assert capsys.readouterr().out == new

@@ -63,9 +63,7 @@ def test_every_state_is_named_in_the_order_in_which_conditions_count() -> None:
     assert all(f"`{state}`" in states for state in WORDS)
 
 
-def test_the_excerpt_is_what_the_command_prints(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_excerpt_is_what_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     [(command, excerpt)] = re.findall(
         r"```sh\ntrainmaster (render .*--explain)\n```\n\n```yaml\n(.*?)```", FILES, re.DOTALL
     )

@@ -120,9 +120,7 @@ def test_a_command_that_fixes_the_size_is_warned_about() -> None:
     ],
 )
 @pytest.mark.parametrize("suspend", [False, True])
-def test_the_number_of_nodes_changes_within_the_limits(
-    policy: JsonObject, new: JsonObject, told: str, suspend: bool
-) -> None:
+def test_the_number_of_nodes_has_limits(policy: JsonObject, new: JsonObject, told: str, suspend: bool) -> None:
     old = {"trainer": {"numNodes": 2}, "suspend": suspend}
     assert told in " ".join(problems({**old, "trainer": new}, policy, old) or [""])
     if not told:

@@ -85,9 +85,7 @@ def test_a_command_that_a_framework_rewrites_is_that_of_one_trainer(policy: Json
         ({}, {"mpi": {"numProcPerNode": 0}}, "the runtime's mlPolicy is 0"),
     ],
 )
-def test_a_count_of_processes_that_no_webhook_saw_becomes_no_jobset(
-    trainer: JsonObject, policy: JsonObject, fault: str
-) -> None:
+def test_a_number_of_processes_past_webhooks_is_no_jobset(trainer: JsonObject, policy: JsonObject, fault: str) -> None:
     """The schema of the original lets it pass, and there may be no webhook."""
     with pytest.raises(PluginFailed, match=f"numProcPerNode of {fault}, but must be greater") as caught:
         resolve(trainjob(trainer=trainer), runtime(policy=policy), FRAMEWORK)
@@ -104,9 +102,7 @@ def test_a_negative_number_of_nodes_that_no_webhook_saw_becomes_no_jobset() -> N
     ("patches", "expected"),
     [(["n"], "nabc"), (["n", "m"], "mnabc"), (["an"], "anbc"), (["cn", "m"], "manbc"), (["cba"], "abc")],
 )
-def test_replicated_jobs_that_the_runtime_lacks_come_where_the_original_puts_them(
-    patches: list[str], expected: str
-) -> None:
+def test_replicated_jobs_that_the_runtime_lacks_come_as_in_the_original(patches: list[str], expected: str) -> None:
     """It sorts all by the place in the runtime, and takes a job that has none for one in the first place."""
     on = runtime(*(replicated_job(name, ancestor=None) for name in "abc"))
     pods = {"containers": [{"name": "node", "image": "i"}]}

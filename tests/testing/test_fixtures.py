@@ -89,9 +89,7 @@ def test_a_manager_with_the_plugin_runs_on_the_api_server(
     assert server.kubeconfig.is_file()
 
 
-def test_what_does_not_come_is_told_with_the_conditions(
-    tmp_path: Any, trainmaster_framework: Callable[..., Framework]
-) -> None:
+def test_delays_are_told_with_the_conditions(tmp_path: Any, trainmaster_framework: Callable[..., Framework]) -> None:
     class Failing(Region):
         def build(self, job: TrainJob) -> Iterator[Desired]:
             raise KeyError("region")

@@ -258,7 +258,7 @@ async def collect(event: asyncio.Event) -> None:
 
 
 @pytest.mark.guarantee("M-9")
-async def test_tasks_that_wait_at_one_place_are_shown_once_down_to_the_innermost_call(
+async def test_tasks_at_one_place_are_shown_once_down_to_the_innermost_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     event = asyncio.Event()

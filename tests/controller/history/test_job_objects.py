@@ -200,9 +200,7 @@ JSON = st.recursive(
 
 
 @given(spec=JSON, status=JSON, conditions=JSON, reported=JSON, replicated=JSON)
-def test_whatever_an_object_has_in_it_there_is_a_record(
-    spec: Any, status: Any, conditions: Any, reported: Any, replicated: Any
-) -> None:
+def test_any_object_has_a_record(spec: Any, status: Any, conditions: Any, reported: Any, replicated: Any) -> None:
     for kind in ("TrainJob", "PyTorchJob"):
         for its_status in (status, {"conditions": conditions, "trainerStatus": reported, "jobsStatus": replicated}):
             for its_spec in (spec, {"trainer": replicated, "xReplicaSpecs": {"Worker": replicated}}):

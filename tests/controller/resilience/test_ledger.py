@@ -181,9 +181,7 @@ async def test_pods_deleted_by_a_suspension_tell_nothing_of_how_the_attempt_ends
 
 
 @pytest.mark.parametrize(("counts", "charged"), [(True, True), (False, False)])
-async def test_of_an_attempt_that_nobody_saw_the_jobset_knows_whether_it_is_charged(
-    counts: bool, charged: bool
-) -> None:
+async def test_of_an_unseen_attempt_the_jobset_knows_whether_it_is_charged(counts: bool, charged: bool) -> None:
     """The manager was away: pods that go say nothing of what was before."""
     cluster = await started(maxRestarts=3)
     going = cluster.pod(1, deleted={"deletionTimestamp": "2026-01-01T00:00:05Z"})
@@ -325,9 +323,7 @@ async def test_a_jobset_that_has_failed_before_anything_was_written_down_is_judg
         ({"maxRestarts": 1, "spent": 1}, "Restart", "MaxRestartsExceeded", False),
     ],
 )
-def test_a_violation_restarts_or_fails_the_job(
-    policy: JsonObject, action: str, failure: str | None, replaces: bool
-) -> None:
+def test_violations_restart_or_fail_jobs(policy: JsonObject, action: str, failure: str | None, replaces: bool) -> None:
     spent = policy.get("spent", 0)
     built = BuiltPolicy(ResiliencePolicy(maxRestarts=policy.get("maxRestarts")))
     attempts = [{"number": 0, "reason": "Failed", "message": "", "charged": True}] * spent
@@ -348,9 +344,7 @@ def test_a_violation_restarts_or_fails_the_job(
 
 
 @pytest.mark.parametrize(("attempts", "restarts", "charged"), [(0, 100, 40), (10**9, 0, 0), (0, 2**31 - 2, 2**31 - 4)])
-def test_of_any_number_of_attempts_only_those_that_are_remembered_are_looked_at(
-    attempts: int, restarts: int, charged: int
-) -> None:
+def test_of_any_number_of_attempts_only_the_remembered_are_seen(attempts: int, restarts: int, charged: int) -> None:
     """The manager may have been away for long, and who may write a JobSet may write any number into it."""
     asked: list[int] = []
 

@@ -319,9 +319,7 @@ async def test_a_manager_that_was_away_finds_what_stands_still_and_nothing_else(
 
 
 @pytest.mark.parametrize(("source", "rules", "then"), SOURCES)
-async def test_a_manager_that_takes_over_knows_that_a_training_stands_still(
-    source: str, rules: list[Any], then: str
-) -> None:
+async def test_a_manager_that_takes_over_knows_what_stands_still(source: str, rules: list[Any], then: str) -> None:
     training = await started({"progress": {"within": "40s", "action": "Event"}, "logs": rules})
     for stalls in (1, 2):
         await training.train(30, source)

@@ -243,9 +243,7 @@ async def test_a_node_and_claims_that_a_full_disk_refuses_are_written_when_there
     node.store.close()
 
 
-async def test_a_pod_is_kept_from_nothing_that_the_user_may_do_as_the_guide_says(
-    node: Node, kubelet: Kubelet, tmp_path: Path
-) -> None:
+async def test_a_pod_may_do_what_the_user_may_as_the_guide_says(node: Node, kubelet: Kubelet, tmp_path: Path) -> None:
     """What docs/embedded-cluster.md says it does not protect from: files, the token, processes and the network."""
     token = tmp_path / "token"
     token.write_text("of the administrator")

@@ -104,9 +104,7 @@ def test_what_the_user_says_of_the_status_server_counts(tmp_path: Path, webhooks
 
 
 @pytest.mark.parametrize("content", [b"a: [", b"- 1", b"webhook: 1", b"metrics: x", None])
-def test_what_cannot_be_merged_is_left_to_the_manager(
-    tmp_path: Path, webhooks: ManagerWebhooks, content: bytes | None
-) -> None:
+def test_the_manager_gets_what_no_merge_takes(tmp_path: Path, webhooks: ManagerWebhooks, content: bytes | None) -> None:
     file = tmp_path / "given.yaml"
     if content is not None:
         file.write_bytes(content)

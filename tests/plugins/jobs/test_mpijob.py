@@ -104,9 +104,7 @@ def test_an_eviction_is_told() -> None:
         (ReplicaStatus(failed=1), ON_FAILURE, ReplicaStatus(active=2)),
     ],
 )
-def test_workers_do_not_count_once_the_launcher_has_finished(
-    launcher: ReplicaStatus, policy: str, workers: ReplicaStatus
-) -> None:
+def test_workers_count_until_the_launcher_ends(launcher: ReplicaStatus, policy: str, workers: ReplicaStatus) -> None:
     job = mpijob(launcher={**replica(), "restartPolicy": policy})
     counted = KIND.replica_statuses(job, {"Launcher": launcher, "Worker": ReplicaStatus(active=2)})
     assert counted == {"Launcher": launcher, "Worker": workers}

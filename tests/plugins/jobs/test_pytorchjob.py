@@ -184,9 +184,7 @@ def test_the_master_says_how_a_job_fares(policy: str, counts: Any, expected: lis
         ({}, {"Worker": (0, 0, 1)}, [RESTARTING.format("Worker")]),
     ],
 )
-def test_workers_without_a_master_say_it_themselves(
-    elastic: JsonObject | None, counts: Any, expected: list[str]
-) -> None:
+def test_workers_without_master_say_it_themselves(elastic: JsonObject | None, counts: Any, expected: list[str]) -> None:
     assert outcome(job(KIND, {"Worker": 2}, elasticPolicy=elastic), **counts) == expected
 
 
@@ -268,9 +266,7 @@ def run(script: str, tmp_path: Path, *, resolves_at: int, by: str) -> subprocess
     ("by", "tries", "resolves_at", "code"),
     [("getent", None, 150, 0), ("nslookup", 3, 3, 0), ("getent", 3, 4, 1), ("nslookup", None, 1, 0)],
 )
-def test_they_wait_until_the_master_is_found(
-    tmp_path: Path, by: str, tries: int | None, resolves_at: int, code: int
-) -> None:
+def test_they_wait_for_the_master(tmp_path: Path, by: str, tries: int | None, resolves_at: int, code: int) -> None:
     """V1-B22: the original gave up after 100 attempts. Images have getent or nslookup, not always both."""
     (container,) = build(tries=tries)
     assert container["command"][:2] == ["sh", "-c"]

@@ -167,9 +167,7 @@ def test_how_a_job_fares(replicas: dict[str, int], policy: str, counts: Any, exp
     ("policy", "done", "expected"),
     [("", 0, [SUCCEEDED]), (None, 0, [SUCCEEDED]), ("AllWorkers", 0, [RUNNING]), ("", 1, [RUNNING])],
 )
-def test_the_first_worker_is_enough_unless_all_are_asked_for(
-    policy: str | None, done: int, expected: list[str]
-) -> None:
+def test_the_first_worker_is_enough_unless_all_must_do(policy: str | None, done: int, expected: list[str]) -> None:
     pods = [worker_pod(index, "Succeeded" if index == done else "Running") for index in range(4)]
     given = job(KIND, {"Worker": 4}, successPolicy=policy)
     assert outcome(given, {"Worker": pods}, Worker=(3, 1)) == expected

@@ -130,9 +130,7 @@ WARNED = {
 
 @pytest.mark.defect("V1-B17")
 @pytest.mark.parametrize(("obj", "warning"), WARNED.values(), ids=WARNED)
-def test_what_behaves_otherwise_than_its_author_may_think_is_admitted_with_a_warning(
-    obj: JsonObject, warning: str
-) -> None:
+def test_what_behaves_otherwise_than_its_author_thinks_comes_with_a_warning(obj: JsonObject, warning: str) -> None:
     result = validate_job(KIND, obj, None)
     assert (result.allowed, list(result.warnings)) == (True, [warning])
 

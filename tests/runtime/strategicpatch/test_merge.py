@@ -127,9 +127,7 @@ MERGED: dict[str, tuple[JsonObject, JsonObject, JsonObject]] = {
 
 
 @pytest.mark.parametrize(("original", "patch", "expected"), MERGED.values(), ids=MERGED)
-def test_a_patch_is_merged_by_the_rules_of_the_api(
-    original: JsonObject, patch: JsonObject, expected: JsonObject
-) -> None:
+def test_patches_merge_by_the_rules_of_the_api(original: JsonObject, patch: JsonObject, expected: JsonObject) -> None:
     assert strategic_merge_patch(original, patch, POD_SPEC) == expected
 
 

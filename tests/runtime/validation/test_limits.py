@@ -25,9 +25,7 @@ JOBS = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs"
     ("kind", "table"),
     [("TrainJob", limits.TRAINJOB), ("TrainingRuntime", limits.RUNTIME), ("ClusterTrainingRuntime", limits.RUNTIME)],
 )
-def test_the_tables_hold_every_limit_of_the_definitions(
-    kind: str, table: Mapping[str, limits.Items | limits.Length]
-) -> None:
+def test_the_tables_hold_all_limits_there_are(kind: str, table: Mapping[str, limits.Items | limits.Length]) -> None:
     found = {
         path: (limit, node[limit])
         for path, node in nodes(at(kind, "spec"), "spec")

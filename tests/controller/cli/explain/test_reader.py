@@ -378,9 +378,7 @@ async def test_objects_of_a_namesake_that_was_deleted_do_not_count(mine: Team) -
     assert list(view.events or ()) == []
 
 
-async def test_claims_that_were_not_asked_for_by_name_are_not_said_to_be_missing(
-    mine: Team, requests: list[str]
-) -> None:
+async def test_claims_that_nobody_asked_for_by_name_are_not_called_missing(mine: Team, requests: list[str]) -> None:
     """Pods may have volumes of their own, whose claims are named after them, and many different ones."""
     await make_jobset(mine, await mine.submit("wide", "true"))
     for rank in range(12):

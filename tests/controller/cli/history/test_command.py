@@ -139,7 +139,7 @@ async def test_all_that_is_recorded_of_a_job_is_told_and_nothing_that_a_terminal
     assert (whole["uid"], len(whole["timeline"])) == (FAILED.uid, 2)
 
 
-async def test_of_several_of_one_name_the_last_is_told_and_files_that_are_no_history_are_told_of(
+async def test_of_several_of_one_name_the_last_is_told_and_files_without_history_are_told_of(
     tmp_path: Path,
 ) -> None:
     file = written(tmp_path / "h", (record(1, name="again"), record(2, name="again", cause="Evicted", result="Failed")))
@@ -165,9 +165,7 @@ async def test_of_several_of_one_name_the_last_is_told_and_files_that_are_no_his
         (("--runtime", "none"), 0, "no such jobs are recorded"),
     ],
 )
-async def test_what_is_asked_in_vain_is_told_in_a_line(
-    file: Path, words: tuple[str, ...], code: int, text: str
-) -> None:
+async def test_questions_in_vain_take_a_line(file: Path, words: tuple[str, ...], code: int, text: str) -> None:
     found = await history(file, *words)
     assert (found.code, found.out) == (code, "")
     assert text in found.err

@@ -56,7 +56,7 @@ async def test_the_new_job_says_what_the_old_one_said_and_a_copy_is_made_beside_
 
 
 @pytest.mark.nightly
-async def test_nothing_is_lost_of_a_job_that_is_refused_or_may_not_be_deleted(
+async def test_nothing_is_lost_of_a_job_that_is_refused_or_stays(
     quiet: tuple[Team, FaultyCluster],
 ) -> None:
     # Nothing is deleted for a job that would be refused.

@@ -324,9 +324,7 @@ async def test_an_embedded_cluster_that_is_down_leaves_its_logs(tmp_path: Path) 
     assert lacking(files)[".trainmaster/manager.log"] == "it does not exist"
 
 
-def test_an_archive_is_nothing_for_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_archive_goes_to_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(command, "configure_logs", lambda **_: None)  # for the whole process otherwise
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["support-bundle", "-o", "-"]) == 2

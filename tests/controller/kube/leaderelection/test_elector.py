@@ -137,9 +137,7 @@ async def test_candidates_drift_apart(api: LeaseServer, virtual: VirtualClock) -
 
 
 @pytest.mark.parametrize("verb", ["get", "create"])
-async def test_missing_permission_is_named_and_not_repeated_all_the_time(
-    api: LeaseServer, virtual: VirtualClock, verb: str
-) -> None:
+async def test_missing_permission_is_named_once_in_a_while(api: LeaseServer, virtual: VirtualClock, verb: str) -> None:
     with capture_logs() as logged:
         candidate = Candidate(api, virtual, "a")
         candidate.client.forbidden = {verb}
@@ -155,9 +153,7 @@ async def test_missing_permission_is_named_and_not_repeated_all_the_time(
     await end(candidate)
 
 
-async def test_a_candidate_that_cannot_read_the_lease_warns_and_goes_on(
-    api: LeaseServer, virtual: VirtualClock
-) -> None:
+async def test_a_candidate_without_the_right_to_read_warns_and_goes_on(api: LeaseServer, virtual: VirtualClock) -> None:
     """It mends by itself, so it is no error; a line for each try would bury what else there is."""
     with capture_logs() as logged:
         candidate = Candidate(api, virtual, "a")
@@ -174,9 +170,7 @@ async def test_a_candidate_that_cannot_read_the_lease_warns_and_goes_on(
 
 
 @pytest.mark.guarantee("L-14")
-async def test_guard_holds_after_a_pause_before_anything_else_has_noticed(
-    api: LeaseServer, virtual: VirtualClock
-) -> None:
+async def test_the_guard_holds_after_a_pause_before_all_else_notices(api: LeaseServer, virtual: VirtualClock) -> None:
     """The process was stopped, and the first thing that runs again is a write."""
     candidate = Candidate(api, virtual, "a")
     await virtual.advance(1)

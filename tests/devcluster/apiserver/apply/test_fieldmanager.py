@@ -290,9 +290,7 @@ def test_after_force_everything_applied_is_there_and_owned(first: Any, second: A
 
 
 @given(SPECS, SPECS)
-def test_without_conflicts_force_makes_no_difference_and_with_them_it_takes_what_they_name(
-    first: Any, second: Any
-) -> None:
+def test_force_makes_no_difference_without_conflicts_and_takes_what_they_name(first: Any, second: Any) -> None:
     live = applied(None, obj(first))
     forced = applied(live, obj(second), "b", force=True)
     lost = set(owned(live, "a")) - set(owned(forced, "a"))

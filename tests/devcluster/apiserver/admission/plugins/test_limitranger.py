@@ -54,9 +54,7 @@ async def test_defaults_of_limits_follow_from_each_other(cluster: Stepper) -> No
         ),
     ],
 )
-async def test_pods_out_of_bounds_are_refused(
-    cluster: Stepper, item: JsonObject, resources: JsonObject, complaint: str
-) -> None:
+async def test_bounds_of_pods_hold(cluster: Stepper, item: JsonObject, resources: JsonObject, complaint: str) -> None:
     await limits(cluster, **item)
     assert await refusal(create_pod(cluster, resources=resources)) == (403, f'pods "p" is forbidden: {complaint}')
 

@@ -60,9 +60,7 @@ async def test_what_the_pod_says_counts_for_its_containers(cluster: Stepper) -> 
         ({"seccompProfile": {"type": "Unconfined"}}, {}, "seccompProfile"),
     ],
 )
-async def test_baseline_refuses_what_reaches_the_host(
-    cluster: Stepper, context: Any, spec: Any, complaint: str
-) -> None:
+async def test_baseline_refuses_ways_to_the_host(cluster: Stepper, context: Any, spec: Any, complaint: str) -> None:
     await namespace(cluster, "baseline")
     await assert_refused(create(cluster, context, **spec), 403, 'violates PodSecurity "baseline:latest"', complaint)
     await create(cluster)

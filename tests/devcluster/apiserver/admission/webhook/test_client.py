@@ -224,9 +224,7 @@ _INVALID = "received invalid webhook response: "
         ({"patchType": "JSONPatch"}, f"{_INVALID}validating webhook may not return response.patchType"),
     ],
 )
-async def test_an_answer_that_breaks_the_protocol_counts_as_a_failed_call(
-    hooked: HookedServer, answer: Any, told: str
-) -> None:
+async def test_an_answer_against_the_protocol_fails_the_call(hooked: HookedServer, answer: Any, told: str) -> None:
     hooked.hooks.on("/hook", answer)
     await hooked.validating(hooked.webhook())
     error = await _failure(hooked.server)
@@ -249,9 +247,7 @@ async def test_an_answer_that_breaks_the_protocol_counts_as_a_failed_call(
         ),
     ],
 )
-async def test_a_patch_that_cannot_be_read_counts_as_a_failed_call(
-    hooked: HookedServer, answer: Any, told: str
-) -> None:
+async def test_an_unreadable_patch_counts_as_a_failed_call(hooked: HookedServer, answer: Any, told: str) -> None:
     hooked.hooks.on("/hook", answer)
     await hooked.mutating(hooked.webhook())
     error = await _failure(hooked.server)

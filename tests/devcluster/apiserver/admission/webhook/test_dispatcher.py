@@ -36,7 +36,7 @@ async def _update(served: Environment, name: str = "a", **data: str) -> Any:
 # Mutation
 
 
-async def test_mutating_webhooks_are_called_in_the_order_of_names_and_see_what_came_before(
+async def test_mutating_webhooks_are_called_in_order_of_names_and_see_what_came_before(
     hooked: HookedServer,
 ) -> None:
     for name in ("one", "two", "three"):
@@ -274,9 +274,7 @@ async def test_match_conditions_have_the_last_word(hooked: HookedServer) -> None
 
 
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
-async def test_a_condition_without_a_result_counts_as_the_failure_policy_says(
-    hooked: HookedServer, policy: str
-) -> None:
+async def test_a_condition_without_result_counts_as_the_failure_policy_says(hooked: HookedServer, policy: str) -> None:
     hooked.hooks.on("/hook", _DENIED)
     conditions = [{"name": "broken", "expression": 'object.data.missing == "x"'}]
     await hooked.validating(hooked.webhook(matchConditions=conditions, failurePolicy=policy))

@@ -41,9 +41,7 @@ async def create(api: Api, name: str = "s", *, dry_run: bool = False, **spec: An
         ({"type": "ExternalName", "externalName": "-"}, {("spec.externalName", "Invalid")}),
     ],
 )
-async def test_what_a_real_server_refuses_is_refused(
-    api: Api, spec: JsonObject, mistakes: set[tuple[str, str]]
-) -> None:
+async def test_what_a_real_one_refuses_is_refused(api: Api, spec: JsonObject, mistakes: set[tuple[str, str]]) -> None:
     assert await mistakes_of(create(api, **spec)) == mistakes
 
 

@@ -84,9 +84,7 @@ async def test_empty_lists_and_maps_of_the_metadata_are_dropped(api: Api) -> Non
         ),
     ],
 )
-async def test_metadata_that_a_real_server_refuses_is_refused(
-    api: Api, metadata: dict[str, Any], fields: set[str]
-) -> None:
+async def test_metadata_that_a_real_one_refuses_is_told(api: Api, metadata: dict[str, Any], fields: set[str]) -> None:
     found = await mistakes_of(api.create(CONFIGMAPS, {"metadata": metadata}, namespace="default"))
     assert {field for field, _ in found} == fields
 
