@@ -140,10 +140,7 @@ def test_runs_of_the_same_size_are_compared() -> None:
         "jobs": 1000,
         "figures": {"create.cpu": {"value": 100.0}, "create.requests": {"value": 2.0}, "gone.figure": {"value": 1}},
     }
-    assert [line.split()[0] for line in Report(1000, measured).compare(reference)] == [
-        "create.cpu",
-        "create.requests",
-    ]
+    assert [line.split()[0] for line in Report(1000, measured).compare(reference)] == ["create.cpu", "create.requests"]
     line, _ = Report(1000, measured).compare(reference)
     assert line == "create.cpu regressed: 300 ms/job, but it may be 200 (the reference has 100)"
     assert Report(20, measured).compare(reference) == []

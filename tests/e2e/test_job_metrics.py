@@ -192,9 +192,7 @@ async def test_a_runtime_that_is_deleted_keeps_the_name_under_which_its_jobs_are
     assert total(samples, "trainmaster_trainjobs", runtime="restarting", state="Failed") == 1
 
 
-async def test_what_is_exposed_is_well_named_complete_documented_and_no_more_than_stated(
-    replicas: Replicas,
-) -> None:
+async def test_what_is_exposed_is_well_named_complete_documented_and_no_more_than_stated(replicas: Replicas) -> None:
     """Names, labels and types are what Prometheus recommends."""
     rows = re.findall(
         r"^\| `(\w+)` \|[^|]*\|([^|]*)\| ([^|]+) \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE

@@ -116,9 +116,7 @@ async def test_the_cluster_killed_in_mid_job_ends_the_job_correctly_when_it_is_b
         await trainmaster("cluster", "down", cwd=tmp_path)
 
 
-async def test_jobs_that_lack_what_an_admission_plugin_might_add_block_the_trainjob(
-    client: KubeClient,
-) -> None:
+async def test_jobs_that_lack_what_an_admission_plugin_might_add_block_the_trainjob(client: KubeClient) -> None:
     """The JobSet is taken; that no Job comes of it is told by its controller in an event only."""
     incomplete = runtime("incomplete")
     pod = incomplete["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]

@@ -111,9 +111,7 @@ async def test_replicas_that_all_lead_agree(installed: CertificateInstallation) 
         assert found.serving_problem(names(), datetime.now(UTC)) is None
 
 
-async def test_a_bundle_that_somebody_changes_is_put_right_with_their_name(
-    installed: CertificateInstallation,
-) -> None:
+async def test_a_bundle_that_somebody_changes_is_put_right_with_their_name(installed: CertificateInstallation) -> None:
     """Only the entries that call our Service are written."""
     elsewhere = {"op": "replace", "path": "/webhooks/1/clientConfig", "value": {"url": "https://example.com/validate"}}
     await installed.patch_webhooks(VALIDATOR, [elsewhere])
@@ -179,9 +177,7 @@ async def test_the_webhooks_of_jobs_are_trusted_with_the_others(installed: Certi
         assert (await installed.versions()).keys() == before.keys()
 
 
-async def test_webhooks_of_a_training_operator_are_left_to_it_before_ours(
-    installed: CertificateInstallation,
-) -> None:
+async def test_webhooks_of_a_training_operator_are_left_to_it_before_ours(installed: CertificateInstallation) -> None:
     """It keeps the bundle itself, and nothing is wrong with this manager while it does."""
     theirs = {"name": "training-operator", "namespace": "kubeflow"}
     await installed.create_webhooks(jobs=True)
@@ -244,9 +240,7 @@ DAMAGES: list[tuple[dict[str, str | None] | None, str]] = [
 ]
 
 
-async def test_what_somebody_damages_is_made_again_while_webhooks_answer(
-    installed: CertificateInstallation,
-) -> None:
+async def test_what_somebody_damages_is_made_again_while_webhooks_answer(installed: CertificateInstallation) -> None:
     await installed.create_secret(good_secret())
 
     async def repaired() -> bool:
@@ -395,9 +389,7 @@ async def test_the_granted_rights_are_enough(older: bool, tmp_path: Path, monkey
     assert older or not [each for each in logs if "orbidden" in str(each)]
 
 
-async def test_a_deleted_configuration_is_told_and_the_others_are_served(
-    installed: CertificateInstallation,
-) -> None:
+async def test_a_deleted_configuration_is_told_and_the_others_are_served(installed: CertificateInstallation) -> None:
     """Also one of jobs of `kubeflow.org/v1`, which need not be there from the start."""
     await installed.create_webhooks(jobs=True)
     await installed.create_secret(good_secret())

@@ -45,11 +45,7 @@ FLAGS: dict[str, tuple[list[str], int, str]] = {
     "--zap-devel": (["--zap-devel=perhaps"], 2, "invalid choice: 'perhaps'"),
     "--zap-stacktrace-level": (["--zap-stacktrace-level", "info"], 2, "invalid choice: 'info'"),
     "--zap-time-encoding": (["--zap-time-encoding", "epoch"], 2, "invalid choice: 'epoch'"),
-    "--enable-scheme": (
-        ["--enable-scheme", "A"],
-        1,
-        "invalid configuration: --enable-scheme=A: scheme A is not ",
-    ),
+    "--enable-scheme": (["--enable-scheme", "A"], 1, "invalid configuration: --enable-scheme=A: scheme A is not "),
     "--gang-scheduler-name": (["--gang-scheduler-name", "a b"], 1, "--gang-scheduler-name=a b: 'a b' is no name"),
     "--namespace": (["--namespace", "A"], 1, "--namespace=A: 'A' is no name of a namespace"),
     "--controller-threads": (["--controller-threads", "many"], 2, "invalid int value: 'many'"),

@@ -355,10 +355,7 @@ def test_of_any_number_of_attempts_only_the_remembered_are_seen(attempts: int, r
 
     built = BuiltPolicy(ResiliencePolicy(maxRestarts=999_999), attempts=attempts)
     stored = {"attempts": [{"number": 0, "reason": "Failed", "charged": False}], "chargedRestarts": 0}
-    jobset = {
-        "metadata": {"uid": "uid"},
-        "status": {"restarts": restarts, "restartsCountTowardsMax": charged},
-    }
+    jobset = {"metadata": {"uid": "uid"}, "status": {"restarts": restarts, "restartsCountTowardsMax": charged}}
     now = datetime(2026, 1, 1, tzinfo=UTC)
     early = judge(built, stored, jobset, facts, waited=0.0, now=now)
     assert (early.status["chargedRestarts"], early.news) == (0, [])

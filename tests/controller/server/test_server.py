@@ -76,9 +76,7 @@ async def refuse(*_arguments: object, **_options: object) -> Never:
 
 
 @pytest.mark.guarantee("H-13")
-async def test_a_server_is_ready_while_it_can_connect_to_itself_once_a_second(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_server_is_ready_while_it_can_connect_to_itself_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was served and cannot be reached is a matter for another process; what is not served yet is not.
 
     Probes of any number of kubelets cost one connection a second, and none of them hears of an older one.

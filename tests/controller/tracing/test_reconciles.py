@@ -98,9 +98,7 @@ async def test_the_span_tells_what_went_wrong(step: object, result: str, kind: s
 
 
 @pytest.mark.guarantee("K-14")
-async def test_what_is_not_sampled_leaves_nothing_and_what_is_gone_no_links(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_is_not_sampled_leaves_nothing_and_what_is_gone_no_links(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await traced(DONE, RuntimeError("odd"), rate=0) == []
     # An object that is gone has a span without links.
     first, second = await traced(DONE, DONE, uid=None)

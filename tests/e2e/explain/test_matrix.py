@@ -299,10 +299,7 @@ WAITING: dict[str, Case] = {
         pod=mounting("ca", {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "no", "path": "no"}]}}),
     ),
     "on-hold": Case(
-        cause="Suspended",
-        words=("trainmaster resume",),
-        pod={"container": {"image": IMAGE}},
-        policy={"suspend": True},
+        cause="Suspended", words=("trainmaster resume",), pod={"container": {"image": IMAGE}}, policy={"suspend": True}
     ),
     "elsewhere": Case(
         cause="AnotherManagerLeads",
@@ -316,10 +313,7 @@ WAITING: dict[str, Case] = {
         gang={"coscheduling": {}},
     ),
     "at-once": Case(
-        cause="GangIncomplete",
-        words=("starts when 3 of its pods can", "overused"),
-        nodes=3,
-        gang={"volcano": {}},
+        cause="GangIncomplete", words=("starts when 3 of its pods can", "overused"), nodes=3, gang={"volcano": {}}
     ),
     "gang-image": Case(
         cause="ImagePullFailed", words=(IMAGE,), pod={"container": {"image": IMAGE}}, gang={"coscheduling": {}}

@@ -8,11 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.objects import SUSPENDED, replicated_job
 
-from trainmaster.runtime.api import (
-    ApiTypeError,
-    parse_runtime,
-    parse_trainjob,
-)
+from trainmaster.runtime.api import ApiTypeError, parse_runtime, parse_trainjob
 from trainmaster.runtime.api import constants as c
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -203,14 +203,7 @@ def test_the_host_names_of_v1_are_rewritten() -> None:
     container: JsonObject = {
         "command": ["run", "--hosts=demo-worker-0,demo-worker-1:1", "tcp://demo-worker-0.team.svc.cluster.local:9"],
         "args": [
-            *(
-                "demo-worker-7",
-                "/logs/demo-worker-0",
-                "demo-worker-0.log",
-                "xdemo-worker-0",
-                "demo-worker",
-                "demo-ps-0",
-            ),
+            *("demo-worker-7", "/logs/demo-worker-0", "demo-worker-0.log", "xdemo-worker-0", "demo-worker", "demo-ps-0")
         ],
         "env": [{"name": "PEER", "value": "demo-worker-1.team"}],
     }

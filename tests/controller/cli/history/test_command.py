@@ -139,9 +139,7 @@ async def test_all_that_is_recorded_of_a_job_is_told_and_nothing_that_a_terminal
     assert (whole["uid"], len(whole["timeline"])) == (FAILED.uid, 2)
 
 
-async def test_of_several_of_one_name_the_last_is_told_and_files_without_history_are_told_of(
-    tmp_path: Path,
-) -> None:
+async def test_of_several_of_one_name_the_last_is_told_and_files_without_history_are_told_of(tmp_path: Path) -> None:
     file = written(tmp_path / "h", (record(1, name="again"), record(2, name="again", cause="Evicted", result="Failed")))
     assert "Failed (Evicted)" in (await history(file, "again")).out
     # Files that are no history are told of.

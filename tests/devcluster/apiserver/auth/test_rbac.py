@@ -4,13 +4,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.apiserver.auth.authorizer import (
-    Attributes,
-    User,
-    make_group_names,
-    make_username,
-    require,
-)
+from trainmaster.devcluster.apiserver.auth.authorizer import Attributes, User, make_group_names, make_username, require
 from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
 from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces, ensure_bootstrap_policy
 from trainmaster.devcluster.apiserver.errors import StatusError

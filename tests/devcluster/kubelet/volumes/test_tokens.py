@@ -158,9 +158,7 @@ async def _finished(api: Api) -> JsonObject:
 
 
 @pytest.mark.nightly
-async def test_each_container_has_the_token_of_its_account(
-    running: tuple[Api, ServiceAccountTokens, Kubelet],
-) -> None:
+async def test_each_container_has_the_token_of_its_account(running: tuple[Api, ServiceAccountTokens, Kubelet]) -> None:
     """At the usual place, which the kubelet rewrites where it stands in a command."""
     api, tokens, _ = running
     place = "/var/run/secrets/kubernetes.io/serviceaccount"

@@ -36,9 +36,7 @@ async def _update(served: Environment, name: str = "a", **data: str) -> Any:
 # Mutation
 
 
-async def test_mutating_webhooks_are_called_in_order_of_names_and_see_what_came_before(
-    hooked: HookedServer,
-) -> None:
+async def test_mutating_webhooks_are_called_in_order_of_names_and_see_what_came_before(hooked: HookedServer) -> None:
     for name in ("one", "two", "three"):
         hooked.hooks.on(f"/{name}", label(name))
     await hooked.mutating(hooked.webhook("/three"), name="b")

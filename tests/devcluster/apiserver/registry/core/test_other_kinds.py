@@ -154,9 +154,7 @@ def claim(size: str = "1Gi", **spec: Any) -> JsonObject:
 
 @pytest.mark.parametrize(
     ("obj", "mistakes"),
-    [
-        (claim(accessModes=["ReadWriteOncePod", "ReadOnlyMany"]), {("spec.accessModes", "Forbidden")}),
-    ],
+    [(claim(accessModes=["ReadWriteOncePod", "ReadOnlyMany"]), {("spec.accessModes", "Forbidden")})],
 )
 async def test_of_claims_what_a_real_server_refuses_is_refused(
     api: Api, obj: JsonObject, mistakes: set[tuple[str, str]]

@@ -257,12 +257,7 @@ def test_containers_before_the_others_count_by_the_greatest_and_sidecars_always(
     assert str(requested_by_containers(spec)["cpu"]) == "9"
 
 
-@pytest.mark.parametrize(
-    ("claim", "found"),
-    [
-        ({"resourceClaimName": "x"}, [".name Required"]),
-    ],
-)
+@pytest.mark.parametrize(("claim", "found"), [({"resourceClaimName": "x"}, [".name Required"])])
 def test_a_claim_of_a_pod_has_a_name_and_one_source(claim: Any, found: list[str]) -> None:
     assert wrong(resourceClaims=[claim]) == [f"resourceClaims[0]{each}" for each in found]
 

@@ -23,10 +23,7 @@ def widget(name: str = "w", **spec: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("metadata", "namespace", "text"),
-    [
-        ({"name": "a"}, None, "an empty namespace"),
-        ([], "default", "metadata must be an object, not an array"),
-    ],
+    [({"name": "a"}, None, "an empty namespace"), ([], "default", "metadata must be an object, not an array")],
 )
 async def test_bad_input_is_refused(api: Api, metadata: Any, namespace: str | None, text: str) -> None:
     await assert_refused(api.create(CONFIGMAPS, {"metadata": metadata}, namespace=namespace), 400, text)
