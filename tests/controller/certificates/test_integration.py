@@ -111,7 +111,9 @@ async def test_replicas_that_all_lead_agree(installed: CertificateInstallation) 
         assert found.serving_problem(names(), datetime.now(UTC)) is None
 
 
-async def test_a_bundle_that_somebody_changes_is_put_right_with_their_name(installed: CertificateInstallation) -> None:
+async def test_a_bundle_that_somebody_changes_is_put_right_and_they_are_named(
+    installed: CertificateInstallation,
+) -> None:
     """Only the entries that call our Service are written."""
     elsewhere = {"op": "replace", "path": "/webhooks/1/clientConfig", "value": {"url": "https://example.com/validate"}}
     await installed.patch_webhooks(VALIDATOR, [elsewhere])

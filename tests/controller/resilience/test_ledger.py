@@ -344,7 +344,9 @@ def test_violations_restart_or_fail_jobs(policy: JsonObject, action: str, failur
 
 
 @pytest.mark.parametrize(("attempts", "restarts", "charged"), [(0, 100, 40), (10**9, 0, 0), (0, 2**31 - 2, 2**31 - 4)])
-def test_of_any_number_of_attempts_only_the_remembered_are_seen(attempts: int, restarts: int, charged: int) -> None:
+def test_of_any_number_of_attempts_only_those_that_are_remembered_are_looked_at(
+    attempts: int, restarts: int, charged: int
+) -> None:
     """The manager may have been away for long, and who may write a JobSet may write any number into it."""
     asked: list[int] = []
 

@@ -150,7 +150,9 @@ async def test_only_pods_of_the_trainjob_may_report(http: StatusClient, trainers
 
 
 @pytest.mark.defect("S2")
-async def test_no_report_lands_on_a_successor_of_the_name(http: StatusClient, trainers: Trainers, token: str) -> None:
+async def test_a_report_does_not_land_on_a_successor_of_the_name(
+    http: StatusClient, trainers: Trainers, token: str
+) -> None:
     """The cache, and with it the authorization, may lag behind a delete and a create."""
     assert (await http.post("train", token)).code == 200
     await trainers.client.delete(TRAINJOBS, NAMESPACE, "train")

@@ -326,7 +326,9 @@ async def test_collections_whose_watches_open_and_end_do_not_wake_each_other(err
 
 
 @pytest.mark.guarantee("R-24")
-async def test_watches_of_one_event_each_are_paced(server: Any, informer: Informer, clock: Any, until: Until) -> None:
+async def test_watches_that_end_after_each_event_are_paced(
+    server: Any, informer: Informer, clock: Any, until: Until
+) -> None:
     server.on("list", server.reply(200, pod_list(5)))
     server.on("watch", *(server.stream(event("MODIFIED", pod("a", version))) for version in range(6, 20)))
     async with running(informer):

@@ -170,7 +170,9 @@ async def test_a_candidate_without_the_right_to_read_warns_and_goes_on(api: Leas
 
 
 @pytest.mark.guarantee("L-14")
-async def test_the_guard_holds_after_a_pause_before_all_else_notices(api: LeaseServer, virtual: VirtualClock) -> None:
+async def test_guard_holds_after_a_pause_before_anything_else_has_noticed(
+    api: LeaseServer, virtual: VirtualClock
+) -> None:
     """The process was stopped, and the first thing that runs again is a write."""
     candidate = Candidate(api, virtual, "a")
     await virtual.advance(1)

@@ -170,7 +170,9 @@ async def test_leaving_the_client_closes_what_was_given_up(tmp_path: Path) -> No
     assert left == (0, 0)
 
 
-async def test_a_write_that_waited_for_a_connection_asks_the_guard_last(server: Any, clock: Any, until: Any) -> None:
+async def test_a_write_that_waited_for_a_connection_asks_the_guard_before_it_leaves(
+    server: Any, clock: Any, until: Any
+) -> None:
     """The lease may be lost while a write waits behind another one."""
     leads, answers = True, asyncio.Event()
 
