@@ -1,7 +1,5 @@
 """One whole cluster for all tests of a worker that want one: everything that `trainmaster cluster up` starts."""
 
-from __future__ import annotations
-
 import gc
 import os
 import random

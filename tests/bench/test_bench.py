@@ -1,7 +1,5 @@
 """The benchmark does what docs/benchmarks.md says. Nothing here looks at how long anything takes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil
@@ -142,10 +140,7 @@ def test_runs_of_the_same_size_are_compared() -> None:
         "jobs": 1000,
         "figures": {"create.cpu": {"value": 100.0}, "create.requests": {"value": 2.0}, "gone.figure": {"value": 1}},
     }
-    assert [line.split()[0] for line in Report(1000, measured).compare(reference)] == [
-        "create.cpu",
-        "create.requests",
-    ]
+    assert [line.split()[0] for line in Report(1000, measured).compare(reference)] == ["create.cpu", "create.requests"]
     line, _ = Report(1000, measured).compare(reference)
     assert line == "create.cpu regressed: 300 ms/job, but it may be 200 (the reference has 100)"
     assert Report(20, measured).compare(reference) == []
@@ -204,9 +199,7 @@ def test_a_reference_of_instructions_is_kept(tmp_path: Path) -> None:
             Reference.read(tmp_path / name)
 
 
-async def test_a_program_keeps_its_bytecode_whatever_our_environment_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_programs_keep_their_bytecode_whatever_we_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise each start of a manager would compile all modules, as no installed one does."""
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     (tmp_path / "told.py").write_text("import sys; print(sys.dont_write_bytecode)", encoding="utf-8")

@@ -1,7 +1,5 @@
 """Fixtures of the conformance suite: one target for all tests of a process, one namespace for each test."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Server-side apply: ownership, conflicts, and what goes when nobody wants it any more."""
 
-from __future__ import annotations
-
 import pytest
 from support.conformance import APPLY_PATCH, Collection, managers
 from support.samples import configmap, job, lease, pod, pod_spec, service, widget
@@ -74,8 +72,7 @@ async def test_a_conflict_with_an_update_names_its_version(configmaps: Collectio
 async def test_an_update_takes_what_it_changes_and_no_equal_values(configmaps: Collection) -> None:
     applied = (await configmaps.apply(configmap("a", {"x": "1", "y": "1"}))).ok(201)
     assert (await configmaps.put(configmap("a", {"x": "1", "y": "1"}), fieldManager="writer")).ok(200) == applied
-    obj = (await configmaps.patch("a", {"data": {"x": "2"}}, fieldManager="writer")).ok(200)
-    owned = managers(obj)
+    owned = managers((await configmaps.patch("a", {"data": {"x": "2"}}, fieldManager="writer")).ok(200))
     assert owned["applier", "Apply", ""] == {"f:data": {"f:y": {}}}
     assert owned["writer", "Update", ""] == {"f:data": {"f:x": {}}}
 
@@ -105,8 +102,7 @@ async def test_force_is_for_apply_only(configmaps: Collection) -> None:
 
 
 async def test_an_applied_object_must_say_what_it_is(configmaps: Collection) -> None:
-    obj = {"metadata": {"name": "a"}}
-    assert (await configmaps.apply(obj)).status in {400, 422}
+    assert (await configmaps.apply({"metadata": {"name": "a"}})).status in {400, 422}
 
 
 async def test_an_apply_for_another_name_is_a_bad_request(configmaps: Collection) -> None:
@@ -280,8 +276,7 @@ async def test_an_applied_lease_is_renewed(leases: Collection) -> None:
 
 async def test_a_creator_owns_lists_and_maps_but_not_the_structures_of_a_built_in_kind(pods: Collection) -> None:
     """What is always there, as the spec of a pod and the list of its containers, has no owner itself."""
-    containers = [{"name": "main", "image": "i", "env": [{"name": "A", "value": "1"}]}]
-    obj = pod("a", containers=containers)
+    obj = pod("a", containers=[{"name": "main", "image": "i", "env": [{"name": "A", "value": "1"}]}])
     obj["metadata"]["labels"] = {"l": "1"}
     [fields] = managers(await pods.made(obj)).values()
     assert "f:status" not in fields, "the first status is the server's own"

@@ -1,7 +1,5 @@
 """Creating: what a server makes of a new object."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """CustomResourceDefinitions: what makes a valid one, and its life."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from copy import deepcopy
 from typing import Any
@@ -69,8 +67,7 @@ async def test_objects_of_a_definition_are_stored(client: Client, thing: JsonObj
 async def test_objects_may_be_cluster_wide(client: Client) -> None:
     crd = definition(FREE, scope="Cluster")
     async with installed(client, crd, namespace=None) as things:
-        obj = await things.made(_thing(crd, "a"))
-        assert "namespace" not in obj["metadata"]
+        assert "namespace" not in (await things.made(_thing(crd, "a")))["metadata"]
         assert (await client.collection(f"{crd['spec']['group']}/v1", "things", "default").list()).status == 404
 
 
@@ -191,9 +188,7 @@ async def test_metadata_may_be_restricted_in_its_name_only(crds: Collection) -> 
     ("field", "value"),
     [("group", "other.example.com"), ("scope", "Cluster"), ("names.kind", "Other"), ("names.plural", "others")],
 )
-async def test_the_identity_of_a_definition_cannot_change(
-    crds: Collection, thing: JsonObject, field: str, value: str
-) -> None:
+async def test_a_definition_keeps_its_identity(crds: Collection, thing: JsonObject, field: str, value: str) -> None:
     change: Any = value
     for name in reversed(field.split(".")):
         change = {name: change}
@@ -215,8 +210,7 @@ async def test_a_new_schema_takes_effect(client: Client, crds: Collection, thing
     assert obj["metadata"]["generation"] == 2
 
     async def defaulted() -> bool:
-        created = await things.made(_thing(thing, unique("a")))
-        return bool(created["spec"].get("b") == "new")
+        return bool((await things.made(_thing(thing, unique("a"))))["spec"].get("b") == "new")
 
     await eventually(defaulted)
 

@@ -1,7 +1,5 @@
 """Deleting: what goes at once, what stays for a while, and preconditions."""
 
-from __future__ import annotations
-
 import pytest
 from support.commands import eventually
 from support.conformance import Client, Collection, new_namespace
@@ -176,8 +174,7 @@ async def test_a_finalizer_holds_a_pod(pods: Collection) -> None:
     obj = pod("a")
     obj["metadata"]["finalizers"] = ["example.com/hold"]
     await pods.made(obj)
-    metadata = (await pods.delete("a", gracePeriodSeconds=7)).ok(200)["metadata"]
-    assert metadata["deletionTimestamp"]
+    assert (await pods.delete("a", gracePeriodSeconds=7)).ok(200)["metadata"]["deletionTimestamp"]
     await _release(pods)
     (await pods.get("a")).refused(404)
 
@@ -223,8 +220,7 @@ async def test_the_deletion_of_a_collection_stays_in_its_namespace(client: Clien
 async def test_a_deleted_name_is_free_again(configmaps: Collection) -> None:
     first = await configmaps.made(configmap("a"))
     await configmaps.delete("a")
-    second = await configmaps.made(configmap("a"))
-    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    assert (await configmaps.made(configmap("a")))["metadata"]["uid"] != first["metadata"]["uid"]
 
 
 async def test_a_pending_deletion_keeps_the_name(held: Collection) -> None:

@@ -1,7 +1,5 @@
 """Discovery: what a server says it serves, in both forms, and OpenAPI."""
 
-from __future__ import annotations
-
 import pytest
 from support.commands import eventually
 from support.conformance import Client
@@ -50,9 +48,7 @@ async def _aggregated(client: Client, path: str, group: str) -> JsonObject:
 
 
 @pytest.mark.parametrize("served", SERVED, ids=lambda served: f"{served[0]}/{served[1]}")
-async def test_a_resource_is_listed_with_its_names(
-    client: Client, served: tuple[str, str, str, bool, list[str]]
-) -> None:
+async def test_resources_are_listed_with_names(client: Client, served: tuple[str, str, str, bool, list[str]]) -> None:
     group_version, plural, kind, namespaced, short = served
     entry = await _resource(client, group_version, plural)
     assert (entry["kind"], entry["namespaced"], entry["singularName"]) == (kind, namespaced, kind.lower())
@@ -91,9 +87,7 @@ async def test_the_groups_are_listed_with_their_preferred_versions(client: Clien
         ("batch/v1", "jobs/status", {"get", "patch", "update"}),
     ],
 )
-async def test_subresources_are_listed_beside_their_resource(
-    client: Client, group_version: str, name: str, verbs: set[str]
-) -> None:
+async def test_subresources_have_entries_too(client: Client, group_version: str, name: str, verbs: set[str]) -> None:
     assert set((await _resource(client, group_version, name))["verbs"]) == verbs
 
 
@@ -221,5 +215,4 @@ async def test_a_document_may_be_kept_under_its_hash(client: Client) -> None:
     assert "immutable" in answer.headers["Cache-Control"]
     again = await client.send("GET", path, hash=tag, headers={"If-None-Match": answer.headers["ETag"]})
     assert (again.status, again.body) == (304, b"")
-    followed = await client.send("GET", path, hash="0" * 128)
-    assert followed.json["info"] == answer.json["info"]
+    assert (await client.send("GET", path, hash="0" * 128)).json["info"] == answer.json["info"]

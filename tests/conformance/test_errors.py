@@ -1,7 +1,5 @@
 """Refusals: the codes, reasons and details of Status objects, which clients act on."""
 
-from __future__ import annotations
-
 import pytest
 from support.conformance import Client, Collection
 from support.samples import GROUP, configmap, secret, widget

@@ -1,7 +1,5 @@
 """Events, and Leases as leader election uses them."""
 
-from __future__ import annotations
-
 import pytest
 from support.conformance import Collection
 from support.samples import lease
@@ -62,9 +60,7 @@ async def test_a_core_event_is_read_and_watched_under_the_newer_name(
     assert event["metadata"]["uid"] == made["metadata"]["uid"]
 
 
-async def test_a_newer_event_is_read_under_the_core_name(
-    core: Collection, events: Collection, about: JsonObject
-) -> None:
+async def test_a_new_event_is_read_under_the_core_name(core: Collection, events: Collection, about: JsonObject) -> None:
     await events.made(_event(about))
     event = await core.read("a")
     assert (event["apiVersion"], event["kind"]) == ("v1", "Event")
@@ -95,9 +91,7 @@ async def test_the_note_of_a_newer_event_is_short(events: Collection, about: Jso
         assert {field for field, _ in answer.causes()} == {"message"}
 
 
-async def test_events_about_cluster_wide_objects_live_in_the_default_namespace(
-    core: Collection, events: Collection, about: JsonObject
-) -> None:
+async def test_cluster_wide_events_live_in_default(core: Collection, events: Collection, about: JsonObject) -> None:
     del about["namespace"]
     for answer in (await core.create(_core(about)), await events.create(_event(about))):
         assert ("involvedObject.namespace", "FieldValueInvalid") in answer.causes()

@@ -1,7 +1,5 @@
 """Field validation, dry runs and warnings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

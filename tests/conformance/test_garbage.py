@@ -1,7 +1,5 @@
 """Garbage collection: what happens to dependents when their owners go."""
 
-from __future__ import annotations
-
 import pytest
 from support.commands import eventually
 from support.conformance import Client, Collection, new_namespace
@@ -22,31 +20,27 @@ async def _dependent(configmaps: Collection, name: str, *owners: JsonObject, **r
 
 
 async def test_dependents_go_in_the_background(configmaps: Collection) -> None:
-    owner = await configmaps.made(configmap("owner"))
-    await _dependent(configmaps, "child", owner)
+    await _dependent(configmaps, "child", await configmaps.made(configmap("owner")))
     (await configmaps.delete("owner", _options("Background"))).ok(200)
     (await configmaps.get("owner")).refused(404)
     await configmaps.gone("child")
 
 
 async def test_background_is_the_default(configmaps: Collection) -> None:
-    owner = await configmaps.made(configmap("owner"))
-    await _dependent(configmaps, "child", owner)
+    await _dependent(configmaps, "child", await configmaps.made(configmap("owner")))
     await configmaps.delete("owner")
     await configmaps.gone("child")
 
 
 async def test_dependents_of_dependents_go_as_well(configmaps: Collection) -> None:
-    owner = await configmaps.made(configmap("owner"))
-    child = await _dependent(configmaps, "child", owner)
+    child = await _dependent(configmaps, "child", await configmaps.made(configmap("owner")))
     await _dependent(configmaps, "grandchild", child)
     await configmaps.delete("owner")
     await configmaps.gone("grandchild")
 
 
 async def test_orphans_lose_their_reference(configmaps: Collection) -> None:
-    owner = await configmaps.made(configmap("owner"))
-    await _dependent(configmaps, "child", owner)
+    await _dependent(configmaps, "child", await configmaps.made(configmap("owner")))
     await configmaps.delete("owner", _options("Orphan"))
     await configmaps.gone("owner")
     assert "ownerReferences" not in (await configmaps.read("child"))["metadata"]
@@ -72,8 +66,7 @@ async def test_a_foreground_deletion_waits_for_what_blocks_it(configmaps: Collec
 
 
 async def test_a_foreground_deletion_does_not_wait_for_the_rest(configmaps: Collection) -> None:
-    owner = await configmaps.made(configmap("owner"))
-    references = [owner_reference(owner)]
+    references = [owner_reference(await configmaps.made(configmap("owner")))]
     await configmaps.made(configmap("child", ownerReferences=references, finalizers=["example.com/hold"]))
     await configmaps.delete("owner", _options("Foreground"))
     await configmaps.gone("owner")

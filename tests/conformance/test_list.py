@@ -1,7 +1,5 @@
 """Lists: pages, consistency, resource versions and selectors."""
 
-from __future__ import annotations
-
 import pytest
 from support.conformance import Client, Collection, new_namespace
 from support.samples import GROUP, configmap, job, pod, secret, widget
@@ -83,8 +81,7 @@ async def test_the_pages_of_a_list_show_one_state(five: Collection) -> None:
 async def test_a_page_tells_how_many_follow(widgets: Collection) -> None:
     for index in range(5):
         await widgets.made(widget(f"n{index}"))
-    metadata = (await widgets.list(limit=2)).ok(200)["metadata"]
-    assert metadata["remainingItemCount"] == 3
+    assert (await widgets.list(limit=2)).ok(200)["metadata"]["remainingItemCount"] == 3
 
 
 async def test_a_page_of_a_selection_does_not_tell_how_many_follow(five: Collection) -> None:

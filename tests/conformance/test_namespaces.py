@@ -1,7 +1,5 @@
 """Namespaces: what they start with, and how they end."""
 
-from __future__ import annotations
-
 import pytest
 from support.commands import eventually
 from support.conformance import NAMESPACE_PATIENCE, Client, Collection, unique
@@ -76,9 +74,7 @@ async def test_the_content_of_a_namespace_goes_with_it(namespaces: Collection, c
 
 @pytest.mark.controllers
 @pytest.mark.timeout(3 * NAMESPACE_PATIENCE)
-async def test_a_held_namespace_goes_when_its_last_object_goes(
-    namespaces: Collection, held_namespace: tuple[str, Collection]
-) -> None:
+async def test_a_held_namespace_goes_in_the_end(namespaces: Collection, held_namespace: tuple[str, Collection]) -> None:
     name, configmaps = held_namespace
     await namespaces.delete(name)
 

@@ -1,7 +1,5 @@
 """PATCH: JSON patches, merge patches and strategic merge patches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

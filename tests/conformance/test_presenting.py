@@ -1,7 +1,5 @@
 """Forms of an answer: tables, metadata only, and what a client accepts."""
 
-from __future__ import annotations
-
 import pytest
 from support.conformance import Answer, Client, Collection
 from support.samples import GROUP, configmap, pod, widget
@@ -45,9 +43,7 @@ async def test_a_list_and_an_object_come_as_tables(configmaps: Collection) -> No
 @pytest.mark.parametrize(
     ("include", "expected"), [("None", None), ("Metadata", "PartialObjectMetadata"), ("Object", "ConfigMap")]
 )
-async def test_what_a_row_carries_is_up_to_the_client(
-    configmaps: Collection, include: str, expected: str | None
-) -> None:
+async def test_what_a_row_has_is_up_to_the_client(configmaps: Collection, include: str, expected: str | None) -> None:
     await configmaps.made(configmap("a", labels={"l": "1"}))
     [row] = (await configmaps.list(accept=TABLE, labelSelector="l=1", includeObject=include)).ok(200)["rows"]
     assert (row.get("object") or {}).get("kind") == expected
@@ -158,8 +154,7 @@ async def test_an_object_and_a_list_come_as_yaml(configmaps: Collection) -> None
 
 
 async def test_what_was_written_comes_as_yaml(widgets: Collection) -> None:
-    made = _yaml(await widgets.create(widget("a"), accept=YAML), 201)
-    assert made == await widgets.read("a")
+    assert _yaml(await widgets.create(widget("a"), accept=YAML), 201) == await widgets.read("a")
     assert _yaml(await widgets.patch("a", {"spec": {"size": 7}}, accept=YAML))["spec"]["size"] == 7
     assert _yaml(await widgets.delete("a", accept=YAML))["status"] == "Success"
 

@@ -1,7 +1,5 @@
 """Structural schemas of custom resources: validation, defaults, pruning, lists, and the texts of the complaints."""
 
-from __future__ import annotations
-
 import pytest
 from support.commands import eventually
 from support.conformance import JSON_PATCH, Client, Collection, definition, definitions, installed
@@ -133,8 +131,7 @@ async def test_unknown_fields_are_pruned(widgets: Collection) -> None:
 
 
 async def test_an_integer_is_checked_against_its_format(widgets: Collection) -> None:
-    message = (await widgets.create(widget("a", size=2**40))).refused(422)["message"]
-    assert "spec.size" in message
+    assert "spec.size" in (await widgets.create(widget("a", size=2**40))).refused(422)["message"]
 
 
 async def test_what_was_invalid_before_does_not_fail_an_update(client: Client, namespace: str) -> None:

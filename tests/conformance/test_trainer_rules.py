@@ -4,8 +4,6 @@ Limits that are no rules are those of the original: `tests/runtime/api/test_crds
 `test_schemas.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -452,8 +450,7 @@ async def test_update(client: Client, namespace: str, case: Case) -> None:
 
 
 async def test_defaults_of_an_optimization_job(client: Client, namespace: str) -> None:
-    made = await collection(client, namespace, "OptimizationJob").made(OPTIMIZATION)
-    spec = made["spec"]
+    spec = (await collection(client, namespace, "OptimizationJob").made(OPTIMIZATION))["spec"]
     assert spec["searchAlgorithm"] == {"random": {}}
     assert (spec["numTrials"], spec["parallelTrials"]) == (1, 1)
     assert spec["objectives"][0]["direction"] == "Minimize"

@@ -1,7 +1,5 @@
 """Updates of objects and of their status."""
 
-from __future__ import annotations
-
 import pytest
 from support.conformance import JSON_PATCH, STRATEGIC_PATCH, Client, Collection, definition, installed, managers
 from support.samples import configmap, job, lease, pod, widget
@@ -22,9 +20,7 @@ async def test_an_update_replaces_the_object(configmaps: Collection) -> None:
 
 
 @pytest.mark.parametrize("conditional", [True, False])
-async def test_an_update_that_changes_nothing_keeps_the_resource_version(
-    configmaps: Collection, conditional: bool
-) -> None:
+async def test_an_update_without_a_change_keeps_the_resource_version(configmaps: Collection, conditional: bool) -> None:
     """Controllers write what they want again and again: that must not wake anybody."""
     old = await configmaps.made(configmap("a", {"x": "1"}))
     sent = old if conditional else configmap("a", {"x": "1"})
@@ -63,8 +59,7 @@ async def test_updating_a_missing_object_is_not_found(configmaps: Collection) ->
 
 async def test_updating_a_missing_lease_creates_it(leases: Collection) -> None:
     """Leases are among the few kinds that a PUT may create."""
-    obj = (await leases.put(lease("a"))).ok(201)
-    assert obj["metadata"]["uid"]
+    assert (await leases.put(lease("a"))).ok(201)["metadata"]["uid"]
     assert (await leases.read("a"))["spec"]["holderIdentity"] == "me"
 
 
@@ -191,12 +186,9 @@ async def test_the_conditions_of_a_pod_are_merged_by_type(pods: Collection) -> N
     assert {"example.com/One", "example.com/Two"} <= {each["type"] for each in obj["status"]["conditions"]}
 
 
-async def test_a_new_pod_is_pending_and_a_new_job_has_no_status_whatever_they_say(
-    pods: Collection, jobs: Collection
-) -> None:
+async def test_new_pods_are_pending_and_new_jobs_without_status_in_any_case(pods: Collection, jobs: Collection) -> None:
     assert (await pods.made({**pod("a"), "status": {"phase": "Running"}}))["status"]["phase"] == "Pending"
-    obj = await jobs.made({**job("a"), "status": {"succeeded": 5}})
-    assert not obj["status"].get("succeeded")
+    assert not (await jobs.made({**job("a"), "status": {"succeeded": 5}}))["status"].get("succeeded")
 
 
 async def test_an_error_in_a_status_names_the_place_in_it(client: Client, namespace: str) -> None:

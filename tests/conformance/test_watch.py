@@ -1,7 +1,5 @@
 """Watches: events, where they start, bookmarks, selectors, and how they end."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import asynccontextmanager
 from typing import Any

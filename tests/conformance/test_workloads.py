@@ -1,7 +1,5 @@
 """Pods and Jobs: defaults, validation, what cannot change, subresources, and what the log endpoint refuses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

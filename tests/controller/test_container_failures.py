@@ -1,7 +1,5 @@
 """What pods say about containers that failed, which failure was the first, and what is told of the end of a log."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -114,8 +112,7 @@ def test_who_ends_because_the_pod_is_deleted_was_stopped(code: int, at: int, sto
 )
 def test_the_cause_of_failures_at_about_the_same_time_is_whoever_lost_nobody(other: JsonObject, cause: int) -> None:
     failures = [*container_failures(pod(0, other)), *container_failures(pod(1, terminated(1, at=5)))]
-    first = min(failures, key=lambda each: each.precedence)
-    assert first.rank == cause
+    assert min(failures, key=lambda each: each.precedence).rank == cause
 
 
 def test_codes_of_signals_have_a_meaning() -> None:

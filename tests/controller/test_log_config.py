@@ -51,9 +51,7 @@ TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl"
 
 
 @pytest.mark.guarantee("K-13")
-def test_a_line_begins_with_time_level_and_event_then_come_the_fields_in_order(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_line_begins_with_time_level_and_event_before_the_fields(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs(style="json", level=logging.DEBUG)
     with bound_contextvars(controller="c", name="demo"):
         structlog.get_logger("trainmaster.test").warning("applied", kind="JobSet", again=False, ready=1)

@@ -195,9 +195,7 @@ async def test_what_is_ours_is_taken_back_under_one_name(stack: Stack) -> None:
 
 
 @pytest.mark.defect("B14", "B24")
-async def test_the_workload_of_an_expired_job_is_deleted_until_it_is_gone_and_none_is_built_for_a_deleted_one(
-    stack: Stack,
-) -> None:
+async def test_the_workload_of_an_expired_job_is_deleted_and_none_is_built_for_a_deleted_one(stack: Stack) -> None:
     """B14: the delete was tried once; when it failed, the pods ran on for ever."""
     client = stack.client
     await client.create(TRAINING_RUNTIMES, runtime_object())

@@ -1,7 +1,5 @@
 """A real Prometheus scrapes real managers, and is asked for every panel of every dashboard."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time
@@ -103,8 +101,7 @@ async def test_every_panel_is_asked_for_and_what_is_missing_is_told(tmp_path: Pa
     app.router.add_get("/metrics", metrics)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         host, port = runner.addresses[0][:2]
         async with prometheus.scraping({"manager-a": f"{host}:{port}"}, tmp_path) as server:

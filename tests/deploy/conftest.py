@@ -1,7 +1,5 @@
 """What a failed test of a deployment leaves behind: the state of the cluster and the logs of the managers."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import AsyncIterator, Generator

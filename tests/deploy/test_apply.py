@@ -1,7 +1,5 @@
 """What is rendered, applied by kubectl: all of it is accepted; the original's objects are replaced, and restored."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -159,8 +157,7 @@ async def test_what_the_guide_removes_leaves_nothing_over(tmp_path: Path) -> Non
         for name in names:
             await server.apply(overlay(name).values())
         await server.apply(overlay("runtimes").values())
-        after = await server.names(kinds)
-        assert len(after - before) > 20
+        assert len(await server.names(kinds) - before) > 20
         for command in keeping.splitlines():
             await server(*command.split()[1:])
         left = await server.names(kinds) - before
@@ -244,9 +241,7 @@ def check_that_ours_works(deployment: JsonObject) -> None:
 @pytest.mark.parametrize("options", [(), ("--server-side", "--force-conflicts")], ids=["client-side", "server-side"])
 @pytest.mark.parametrize("version", ["2.1", "2.3"])
 @pytest.mark.parametrize("before", [True, False], ids=["after-the-original", "from-scratch"])
-async def test_the_original_can_be_restored(
-    *, before: bool, version: str, options: tuple[str, ...], server: Server
-) -> None:
+async def test_the_original_comes_back(*, before: bool, version: str, options: tuple[str, ...], server: Server) -> None:
     await server.forget()
     if before:
         await server("apply", "-f", str(original(version)))

@@ -1,7 +1,5 @@
 """The Helm chart: what its values make, and that it takes those of the original's chart."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -216,9 +214,7 @@ def test_another_release_has_other_names_throughout() -> None:
         ({"tracing": {"endpoint": "http://jaeger/v1/traces"}}, [80]),
     ],
 )
-def test_the_network_policy_lets_the_manager_reach_its_database_and_collector(
-    config: JsonObject, expected: list[int]
-) -> None:
+def test_the_network_policy_lets_it_reach_database_and_collector(config: JsonObject, expected: list[int]) -> None:
     more = {"to": [{"namespaceSelector": {}}], "ports": [{"port": 8080, "protocol": "TCP"}]}
     objects = template(networkPolicy={"enabled": True, "egress": [more]}, manager={"config": config})
     dns, api_server, *rules, last = one(objects, "NetworkPolicy")["spec"]["egress"]

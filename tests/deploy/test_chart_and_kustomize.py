@@ -1,7 +1,5 @@
 """The chart and the overlays make the same, and an upgrade of the chart keeps what it should."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from operator import itemgetter
@@ -149,8 +147,7 @@ async def test_an_upgrade_replaces_the_original_and_a_rollback_restores_it(tmp_p
 
         notes = await run(tmp_path, "upgrade", RELEASE, ours, "--reset-values")
         assert "No built-in runtime is installed." in notes
-        deployment = await spec(stack, DEPLOYMENTS)
-        pod = deployment["template"]["spec"]
+        pod = (await spec(stack, DEPLOYMENTS))["template"]["spec"]
         (container,) = pod["containers"]
         assert container["image"] == "trainmaster:0.1.0"
         assert "command" not in container, "that of the original is none of our image's"

@@ -1,7 +1,5 @@
 """What `helm template` makes of the chart, on a cluster that enforces roles; trainers report to the managers."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncIterator

@@ -1,8 +1,6 @@
 """What `kubectl kustomize deploy/overlays/ha` renders, applied to a cluster that enforces roles: two replicas, started
 by the kubelet with their own arguments, account, configuration and certificates; webhooks through their Service."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

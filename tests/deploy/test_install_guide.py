@@ -1,7 +1,5 @@
 """docs/install.md says what is there, and what it says works."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the directories of deploy/ render to, and what must be true of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -162,8 +160,7 @@ def test_the_manager_has_resources_and_a_disruption_budget_and_a_restricted_name
     public = one(objects, "ConfigMap", "kubeflow-trainer-public")["data"]
     assert public == {"kubeflow_trainer_version": TRAINER_VERSION}
     # Data in the manifest would set back the certificate at each `kubectl apply`.
-    secret = one(objects, "Secret", "kubeflow-trainer-webhook-cert")
-    assert not {"data", "stringData"} & secret.keys()
+    assert not {"data", "stringData"} & one(objects, "Secret", "kubeflow-trainer-webhook-cert").keys()
     labels = one(objects, "Namespace", "kubeflow")["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 

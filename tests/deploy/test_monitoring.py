@@ -1,7 +1,5 @@
 """What is installed for Prometheus and Grafana names metrics that the manager has, and labels that these have."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import pkgutil

@@ -1,7 +1,5 @@
 """What each overlay adds to the standalone one, and that they can be combined."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 
@@ -392,9 +390,7 @@ CHANGED = {
 
 @pytest.mark.parametrize("behavior", ["merge", "replace"])
 @pytest.mark.parametrize("name", CHANGED)
-def test_a_component_changes_its_own_option_whatever_the_configuration_looks_like(
-    name: str, behavior: str, tmp_path: Path
-) -> None:
+def test_a_component_changes_its_own_option_in_any_configuration(name: str, behavior: str, tmp_path: Path) -> None:
     objects = combined(
         tmp_path / "own",
         resource=DEPLOY / "overlays/standalone",

@@ -1,8 +1,6 @@
 """What a deployed manager tells through the API server to whoever shows a token: its history, which the overlay of that
 name has on a volume, its web page, its metrics and `/debug/`."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The rights that the overlays give to the manager's account, whichever roles hold them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The Jobs of the chart that install and remove runtimes, run by the kubelet with their own account."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

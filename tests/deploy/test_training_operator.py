@@ -1,7 +1,5 @@
 """The Training Operator V1 is replaced by kubectl, and comes back: definitions, webhooks, and what it has stored."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,5 @@
 """Fixtures of the embedded cluster: a server, a cluster driven step by step, a directory for the command line."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from importlib import resources
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A whole cluster whose disk is full: it refuses changes, runs on, and goes on when there is space."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

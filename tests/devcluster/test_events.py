@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -19,9 +17,7 @@ async def subject(cluster: Stepper) -> JsonObject:
     return await cluster.api.create(CONFIGMAPS, obj, namespace="default")
 
 
-async def test_a_fact_is_one_event_for_old_and_new_clients_and_counted_when_repeated(
-    cluster: Stepper, subject: JsonObject
-) -> None:
+async def test_a_fact_is_one_event_for_all_clients_and_counted_again(cluster: Stepper, subject: JsonObject) -> None:
     """Also after a restart."""
     await EventRecorder(cluster.api, "tester").record(subject, NOTE, action="Testing")
     (event,) = cluster.objects(EVENTS)
@@ -39,9 +35,7 @@ async def test_a_fact_is_one_event_for_old_and_new_clients_and_counted_when_repe
     assert len(cluster.objects(EVENTS)) == 2
 
 
-async def test_events_of_one_second_are_listed_in_the_order_in_which_they_were_recorded(
-    cluster: Stepper, subject: JsonObject
-) -> None:
+async def test_events_of_one_second_are_listed_as_they_were_recorded(cluster: Stepper, subject: JsonObject) -> None:
     """Also those of several components: kubectl sorts by seconds, and leaves what is equal as it was listed."""
     recorders = [EventRecorder(cluster.api, name) for name in ("scheduler", "kubelet")]
     for number in range(10):

@@ -1,7 +1,5 @@
 """The garbage collector of a process that holds a cluster: what a long pass finds alive is left out of later ones."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 

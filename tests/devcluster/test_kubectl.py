@@ -1,7 +1,5 @@
 """What people type: real kubectl against the server, in every supported version that is installed."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path
@@ -139,8 +137,7 @@ async def test_run_and_what_only_a_real_cluster_can_do(kubectl: Kubectl, devclus
     await kubectl("run", "p", "--image=busybox", "--restart=Never")
     assert devcluster_server.api.get(PODS, "default", "p")["spec"]["containers"][0]["image"] == "busybox"
     assert (await kubectl("get", "pods", "--no-headers")).split()[:3] == ["p", "0/1", "Pending"]
-    refused = await kubectl("attach", "p", code=1)
-    assert "does not implement the attach subresource of pods" in refused
+    assert "does not implement the attach subresource of pods" in await kubectl("attach", "p", code=1)
 
 
 async def test_generators(kubectl: Kubectl, devcluster_server: Environment, tmp_path: Path) -> None:
@@ -176,8 +173,7 @@ async def test_generators(kubectl: Kubectl, devcluster_server: Environment, tmp_
     assert {each["kind"]: each["name"] for each in subjects} == {"Group": "staff", "ServiceAccount": "me"}
     binding = api.get(CLUSTER_ROLE_BINDINGS, None, "crb")
     assert (binding["roleRef"]["name"], binding["subjects"][0]["name"]) == ("cr", "ann")
-    again = await kubectl("create", "namespace", "team", code=1)
-    assert 'namespaces "team" already exists' in again
+    assert 'namespaces "team" already exists' in await kubectl("create", "namespace", "team", code=1)
 
 
 async def test_tokens(kubectl: Kubectl, devcluster_server: Environment) -> None:

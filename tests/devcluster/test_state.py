@@ -1,7 +1,5 @@
 """The state directory, its certificates and kubeconfig, and ports for servers."""
 
-from __future__ import annotations
-
 import base64
 import gc
 import json
@@ -103,16 +101,13 @@ def test_a_free_port_is_given_to_nobody_who_asks_for_any_and_to_one_server_only(
             taken = stack.enter_context(socket.socket())
             taken.bind((HOST, 0))
             assert taken.getsockname()[1] != port
-            connected = stack.enter_context(socket.create_connection(target))
-            assert connected.getsockname()[1] != port
+            assert stack.enter_context(socket.create_connection(target)).getsockname()[1] != port
         stack.enter_context(socket.create_server((HOST, port)))
         with pytest.raises(OSError, match="in use"):
             socket.create_server((HOST, port)).close()
 
 
-async def test_of_two_clusters_that_take_the_same_port_at_once_one_lets_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_of_two_clusters_at_the_same_port_one_lets_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both may bind it while neither listens. A socket that is left open would be a warning, which fails tests."""
     port = free_port()
     with socket.socket() as other:

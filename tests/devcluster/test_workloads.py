@@ -1,7 +1,5 @@
 """A Deployment with a Service on a whole cluster: real processes, kubectl, and clients that come by the Service."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

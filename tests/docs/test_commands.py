@@ -3,8 +3,6 @@
 `tests/e2e/test_examples.py` runs those of the guides, of the concepts and of the first pages on a cluster.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

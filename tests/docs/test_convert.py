@@ -1,7 +1,5 @@
 """docs/convert.md, with conversions.md for an example of each kind, and docs/tuning.md: names are right."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,27 +26,22 @@ TABLE = TEXT.partition("## Every field")[2].partition("### MPI by ssh")[0]
 
 
 def test_there_is_an_example_of_each_kind() -> None:
-    kinds = [load_yaml(old)["kind"] for old, _ in EXAMPLES]
-    assert sorted(kinds) == sorted([*KINDS, "TrainJob"])
+    assert sorted([load_yaml(old)["kind"] for old, _ in EXAMPLES]) == sorted([*KINDS, "TrainJob"])
 
 
 @pytest.mark.parametrize(("old", "new"), EXAMPLES, ids=[load_yaml(old)["kind"] for old, _ in EXAMPLES])
-def test_an_example_is_what_the_command_prints(
-    old: str, new: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_examples_are_what_is_printed(old: str, new: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "old.yaml").write_text(old)
     assert main(["convert", "-f", str(tmp_path / "old.yaml")]) == 0
     assert capsys.readouterr().out == new
-    objects = [document for _, document in load_yaml_documents(new)]
-    assert not problems(objects, tmp_path)
+    assert not problems([document for _, document in load_yaml_documents(new)], tmp_path)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_every_field_of_a_kind_is_in_the_table(kind: str) -> None:
     definition = load_yaml((ROOT / f"deploy/crds/kubeflow.org_{kind.lower()}s.yaml").read_bytes())
     spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    missing = [name for name in _fields(spec) if not re.search(rf"\b{name}\b", TABLE)]
-    assert not missing
+    assert not [name for name in _fields(spec) if not re.search(rf"\b{name}\b", TABLE)]
 
 
 def _fields(schema: dict[str, Any]) -> Iterator[str]:

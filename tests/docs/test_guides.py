@@ -1,7 +1,5 @@
 """Guides list what there is: causes and fields of `trainmaster explain`, and what `render --explain` prints."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -61,9 +59,7 @@ def test_every_state_is_named_in_the_order_in_which_conditions_count() -> None:
     assert all(f"`{state}`" in states for state in WORDS)
 
 
-def test_the_excerpt_is_what_the_command_prints(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_excerpt_is_what_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     [(command, excerpt)] = re.findall(
         r"```sh\ntrainmaster (render .*--explain)\n```\n\n```yaml\n(.*?)```", FILES, re.DOTALL
     )

@@ -1,7 +1,5 @@
 """Pages for operators name probes, pages, log messages and objects that there are; for commands see `test_commands`."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

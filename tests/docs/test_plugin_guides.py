@@ -1,7 +1,5 @@
 """docs/write-a-plugin.md: the package that it shows is the one that is written, and its commands work."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """docs/write-a-plugin.md, Test it: its plugin conforms, its tests pass, and a failure says what to do."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Links and references lead somewhere, and the diagram of the architecture tells of what there is."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -65,8 +63,7 @@ NOT_OURS = ("a right that is yours to give", "rights that are yours to give", "n
 
 def test_every_row_of_the_threat_model_names_tests_that_there_are() -> None:
     rows = [line.rstrip(" |").rpartition(" | ")[2] for line in THREATS.splitlines() if line.startswith("| ")]
-    heads = [row for row in rows if row == "held by"]
-    assert len(heads) == THREATS.count("|---|\n")
+    assert len([row for row in rows if row == "held by"]) == THREATS.count("|---|\n")
     assert [row for row in rows if not TEST.match(row) and row not in (*NOT_OURS, "held by")] == []
     named = TEST.findall(THREATS)
     assert len(named) > len(rows)

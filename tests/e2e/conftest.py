@@ -1,7 +1,5 @@
 """The cluster that a test runs on: the embedded one, unless a kubeconfig is named."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 The cluster has JobSet and Trainmaster, and its nodes can pull an image with Python. Seen is what users see, by the API.
 """
 
-from __future__ import annotations
-
 import pytest
 from support.team import IMAGE, PATIENCE, Place, python
 from support.training import RENDEZVOUS, until

@@ -1,7 +1,5 @@
 """Recorded jobs of Training Operator V1, converted by the command and run as processes on a whole embedded cluster."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

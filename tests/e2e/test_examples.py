@@ -4,8 +4,6 @@ What needs a framework runs where that is installed: `make test-nightly` install
 default build for Linux comes with CUDA, is there after `make run`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

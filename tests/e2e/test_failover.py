@@ -3,8 +3,6 @@
 The judge is the audit log of the API server: it knows who wrote what and when, whatever the managers believe.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import secrets
@@ -197,9 +195,7 @@ async def test_a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes_u
     ],
     ids=["silence", "answers-vanish", "refused"],
 )
-async def test_a_leader_that_is_cut_off_gives_up_before_another_one_leads(
-    duel: Duel, cut_off: Callable[[FaultProxy], None]
-) -> None:
+async def test_a_leader_that_is_cut_off_gives_up_in_time(duel: Duel, cut_off: Callable[[FaultProxy], None]) -> None:
     async with duel.jobs_coming():
         cut_off(duel.wire)
         assert await duel.leader.wait() == 1

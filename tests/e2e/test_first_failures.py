@@ -1,7 +1,5 @@
 """What kubectl shows of TrainJobs whose containers fail, on a whole cluster with real processes."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -128,9 +126,7 @@ async def test_kubectl_shows_why_a_rank_failed_that_is_restarted_in_place(client
         ("restarted", ["attempt 0", "attempt 1", "attempt 2"]),
     ],
 )
-async def test_of_each_attempt_the_rank_is_told_that_failed_first(
-    client: KubeClient, name: str, attempts: list[str]
-) -> None:
+async def test_of_each_attempt_the_first_failure_is_told(client: KubeClient, name: str, attempts: list[str]) -> None:
     message, lines = await failed(client, name)
     assert [line.partition(": ")[0] for line in lines] == attempts
     assert all(re.search(NAN_TOLD.format(name=name) + "$", line) for line in lines), lines
@@ -177,9 +173,7 @@ raise ConnectionError("Connection closed by peer")
 """Of four ranks all fail within a second, because rank 1 does, and run well after that."""
 
 
-async def test_a_job_that_recovers_has_no_condition_while_it_runs(
-    client: KubeClient, kubectl: Kubectl, tmp_path: Path
-) -> None:
+async def test_a_job_that_recovers_runs_without_condition(client: KubeClient, kubectl: Kubectl, tmp_path: Path) -> None:
     """The Kubeflow SDK takes only a job without conditions to be running."""
     await apply_runtime(client, runtime_of("recovers", {"policy": "OnFailure", "limit": 9}))
     env = [{"name": "LOCK", "value": str(tmp_path / "lock")}]

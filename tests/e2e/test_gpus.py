@@ -1,7 +1,5 @@
 """GPUs of a machine, played by --fake-gpus: which pod gets which, and what becomes of pods for which none is left."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable

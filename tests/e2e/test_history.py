@@ -1,7 +1,5 @@
 """The history of an embedded cluster, as users see it: over a manager that is killed, and without any manager."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

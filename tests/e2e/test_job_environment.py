@@ -3,8 +3,6 @@
 So that addresses and ports are right also where nobody has the frameworks: the processes of a job meet by them.
 """
 
-from __future__ import annotations
-
 import pytest
 from support.running_jobs import all_ended, job, jobs, logs, succeeded
 from support.training import python

@@ -4,8 +4,6 @@ Each example spreads its data over the processes so that all of them together fi
 alone. JAX and XGBoost are there in `make test-nightly`, PyTorch after `make run`, the others in `make test-frameworks`.
 """
 
-from __future__ import annotations
-
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,8 +81,7 @@ async def test_torchrun_starts_several_processes_in_each_pod(client: KubeClient,
     await client.create(jobs("PyTorchJob"), job("PyTorchJob", "torchrun", replicas, nprocPerNode="2"))
     await succeeded(client, "PyTorchJob", "torchrun")
     await all_ended(client, "torchrun")
-    printed = "".join((await logs(client, "torchrun")).values())
-    told = re.findall(r"rank (\d) of 4, sum (\d+)", printed)
+    told = re.findall(r"rank (\d) of 4, sum (\d+)", "".join((await logs(client, "torchrun")).values()))
     assert sorted(told) == [(str(rank), "10") for rank in range(4)]
 
 

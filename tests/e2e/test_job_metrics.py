@@ -3,8 +3,6 @@
 The managers are processes of their own, as replicas are; what counts are sums over both.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from asyncio.subprocess import PIPE, STDOUT
@@ -194,9 +192,7 @@ async def test_a_runtime_that_is_deleted_keeps_the_name_under_which_its_jobs_are
     assert total(samples, "trainmaster_trainjobs", runtime="restarting", state="Failed") == 1
 
 
-async def test_what_is_exposed_is_well_named_complete_and_documented_and_no_more_than_stated(
-    replicas: Replicas,
-) -> None:
+async def test_what_is_exposed_is_well_named_complete_documented_and_no_more_than_stated(replicas: Replicas) -> None:
     """Names, labels and types are what Prometheus recommends."""
     rows = re.findall(
         r"^- `(\w+)` \(\w+(?: by ([^;)]+))?(?:; ([^)]+))?\): ", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE

@@ -3,8 +3,6 @@
 TRAINMASTER_KILL_SECONDS says for how long that is done.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,7 +1,5 @@
 """Training that survives its nodes, on a cluster of three: one that vanishes, one that is drained, one that is bad."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import orjson

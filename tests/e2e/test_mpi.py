@@ -3,8 +3,6 @@
 Programs and packages of MPI are in an environment of their own for each implementation, as they would be in an image.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -98,9 +96,7 @@ def nodes_of_ranks(printed: str) -> list[str]:
 
 @pytest.mark.parametrize("as_node", [False, True], ids=["apart", "node"])
 @pytest.mark.parametrize(("implementation", "called"), [("openmpi", "OpenMPI"), ("mpich", "MPICH")])
-async def test_the_ranks_of_a_trainjob_meet(
-    client: KubeClient, implementation: str, called: str, as_node: bool
-) -> None:
+async def test_ranks_of_a_trainjob_meet(client: KubeClient, implementation: str, called: str, as_node: bool) -> None:
     """What `trainer.env` sets reaches them: MPICH passes all variables on, Open MPI those that `-x` names."""
     name = f"{implementation}-{'node' if as_node else 'apart'}"
     config, runtime, trainjob = example(name, implementation)
@@ -135,9 +131,7 @@ time.sleep(600)
         ("mpich", "MPICH", r"process \d+ on node mpich-killed-node-0-1.mpich-killed ended with exit code or signal 9"),
     ],
 )
-async def test_a_rank_that_is_killed_ends_the_trainjob(
-    client: KubeClient, implementation: str, called: str, words: str
-) -> None:
+async def test_a_killed_rank_ends_the_job(client: KubeClient, implementation: str, called: str, words: str) -> None:
     name = f"{implementation}-killed"
     config, runtime, trainjob = example(name, implementation)
     runtime["spec"]["mlPolicy"]["mpi"]["mpiImplementation"] = called

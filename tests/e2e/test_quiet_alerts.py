@@ -1,7 +1,5 @@
 """No alert is on its way where all is well: neither on an idle cluster, nor without what it need not have."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

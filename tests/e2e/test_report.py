@@ -1,7 +1,5 @@
 """A training that reports by `trainmaster.report`, copied into it, and is killed once: what that costs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from support.authorities import Authority

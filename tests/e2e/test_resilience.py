@@ -1,7 +1,5 @@
 """Training that survives, on a whole cluster with real processes: what is restarted, what is charged, what is told."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -218,8 +216,7 @@ async def test_over_its_budget_a_job_fails_with_the_cause(mine: Team) -> None:
     assert "attempt 1: rank 1 (pod exceeded-node-0-1-" in condition["message"]
     assert condition["message"].endswith("ValueError: my loss is NaN")
     assert await row(mine, "exceeded") == ["Failed", "ContainerFailed", "2", "1"]
-    explained = (await mine.cli("explain", "exceeded")).out
-    assert "ValueError: my loss is NaN" in explained
+    assert "ValueError: my loss is NaN" in (await mine.cli("explain", "exceeded")).out
 
 
 @pytest.mark.parametrize("name", ["evicted", "evicted-at-zero"])

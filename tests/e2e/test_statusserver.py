@@ -1,7 +1,5 @@
 """Trainers that report their progress by the snippet of the guide: a whole cluster, processes, own tokens, TLS."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """TrainJobs from submission to their end, on a whole cluster with real processes."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import os
@@ -113,8 +111,7 @@ async def test_the_controller_killed_in_mid_job_changes_nothing(tmp_path: Path) 
 
 
 def _manager_of(state: Path) -> int:
-    starts = re.findall(r"manager started.*?pid=(\d+)", (state / "cluster.log").read_text())
-    return int(starts[-1])
+    return int(re.findall(r"manager started.*?pid=(\d+)", (state / "cluster.log").read_text())[-1])
 
 
 async def test_the_cluster_killed_in_mid_job_ends_the_job_correctly_when_it_is_back(tmp_path: Path) -> None:
@@ -141,9 +138,7 @@ async def test_the_cluster_killed_in_mid_job_ends_the_job_correctly_when_it_is_b
         await trainmaster("cluster", "down", cwd=tmp_path)
 
 
-async def test_jobs_that_are_refused_for_what_an_admission_plugin_might_have_added_block_the_trainjob(
-    client: KubeClient,
-) -> None:
+async def test_jobs_that_lack_what_an_admission_plugin_might_add_block_the_trainjob(client: KubeClient) -> None:
     """The JobSet is taken; that no Job comes of it is told by its controller in an event only."""
     incomplete = runtime("incomplete")
     pod = incomplete["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]

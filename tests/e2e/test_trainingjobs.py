@@ -1,7 +1,5 @@
 """Jobs of kubeflow.org/v1 on a whole cluster, by kubectl alone: what users of the Training Operator see."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -225,8 +223,7 @@ async def test_a_gang_leaves_its_queue_before_it_has_pods_and_starts_as_a_whole(
     assert [phase for phase in dict.fromkeys(phases) if phase != "<none>"][:3] == ["Pending", "Inqueue", "Running"]
     enqueued = min(int(row[1]) for row in groups.rows if row[2] == "Inqueue")
     made = min(int(row[1]) for row in pods.rows)
-    bound = [int(row[1]) for row in pods.rows if row[2] != "<none>"]
-    assert enqueued < made < min(bound)
+    assert enqueued < made < min([int(row[1]) for row in pods.rows if row[2] != "<none>"])
     spec = await kubectl("get", "pod", PODS[1], "-o", "jsonpath={.spec.schedulerName} {.metadata.annotations}")
     assert spec == 'volcano {"scheduling.k8s.io/group-name":"life","volcano.sh/task-spec":"worker"}'
     await kubectl("delete", "pytorchjob", "life")

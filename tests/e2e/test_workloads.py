@@ -1,7 +1,5 @@
 """Clusters without JobSet: a plugin trains with plain Indexed Jobs, or with a kind that is installed later."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -121,8 +119,7 @@ def test_trainjobs_live_as_plain_jobs_where_there_is_no_jobset(
     assert conditions(cluster, "late")["Failed"]["reason"] == "DeadlineExceeded"
     cluster.wait_for(lambda: cluster.get(*JOB, "late-node-0", "team") is None, "the deletion of a late workload")
     cluster.wait_for(lambda: not cluster.list("v1", "Pod", "team") or not pods_of(cluster, "late-node-0"), "its pods")
-    held = cluster.wait_for_object(*JOB, "held-node-0", "team")
-    assert held["spec"]["suspend"] is True
+    assert cluster.wait_for_object(*JOB, "held-node-0", "team")["spec"]["suspend"] is True
     assert not pods_of(cluster, "held-node-0")
     cluster.apply(trainjob("held", MEET, suspend=False))
     cluster.wait_for(lambda: "Complete" in conditions(cluster, "held"), "the end of the job that was held")
@@ -193,8 +190,7 @@ async def test_a_cluster_comes_up_without_the_kind_of_a_plugin_so_that_it_can_be
     Distributions(packages, monkeypatch).install("acme-queues", {"acme-queues": "Queues"}, module=QUEUES)
     watches = Framework(load_plugins()).watches()
     declare(policy_rules(QUIET, features=(), watches=watches, namespace=MANAGERS_NAMESPACE))
-    granted = await trainmaster("rbac", cwd=tmp_path, PYTHONPATH=str(packages))
-    assert "queues" in granted.out
+    assert "queues" in (await trainmaster("rbac", cwd=tmp_path, PYTHONPATH=str(packages))).out
     up = await trainmaster(
         "cluster", "up", "--detach", "--without", "gc,kubelet", cwd=tmp_path, PYTHONPATH=str(packages)
     )

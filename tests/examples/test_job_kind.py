@@ -1,7 +1,5 @@
 """The example of a kind of jobs of one's own: it conforms, and runs on a cluster whose manager has it installed."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import sys
@@ -129,8 +127,7 @@ async def status_of(client: KubeClient, name: str) -> JsonObject:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_it_runs_on_a_cluster(cluster: KubeClient) -> None:
-    created = await until(lambda: attempt(cluster, job(minWorkers=3)))
-    assert created["metadata"]["name"] == "digits"
+    assert (await until(lambda: attempt(cluster, job(minWorkers=3))))["metadata"]["name"] == "digits"
     await until(lambda: ended(cluster, "digits"))
     status = await status_of(cluster, "digits")
     assert [(each["type"], each["status"], each["message"]) for each in status["conditions"]] == [

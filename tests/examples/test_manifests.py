@@ -1,7 +1,5 @@
 """What the examples and the README show works as it stands there."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

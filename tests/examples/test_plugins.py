@@ -1,7 +1,5 @@
 """The examples of plugins: they conform, and do what they are for on a cluster whose manager has all of them."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys
@@ -162,8 +160,7 @@ async def submit(client: KubeClient, package: str, *, namespace: str = "default"
     (job,) = files(package, "trainjob.yaml")
     job["metadata"]["namespace"] = namespace
     job["spec"]["trainer"].update(trainer)
-    created = await client.create(TRAINJOBS, job)
-    name: str = created["metadata"]["name"]
+    name: str = (await client.create(TRAINJOBS, job))["metadata"]["name"]
     return name
 
 
@@ -182,15 +179,13 @@ async def test_an_indexed_job_trains_in_place_of_a_jobset(cluster: KubeClient) -
         return "Suspended" in await conditions(cluster, "plain")
 
     await until(suspended)
-    workload = await until(lambda: found(cluster, JOBS, "plain-node-0"))
-    assert workload["spec"]["suspend"] is True
+    assert (await until(lambda: found(cluster, JOBS, "plain-node-0")))["spec"]["suspend"] is True
     await cluster.patch(TRAINJOBS, "default", "plain", {"spec": {"suspend": False}})
     assert (await ended(cluster, "plain"))["type"] == "Complete"
     assert await found(cluster, JOBSETS, "plain") is None
     first = next(each for each in await pods(cluster, "plain") if "plain-node-0-0-" in each["metadata"]["name"])
     assert await log_of(cluster, first["metadata"]["name"]) == "trained with rank 1\n"
-    status = (await cluster.get(TRAINJOBS, "default", "plain"))["status"]
-    (counts,) = status["jobsStatus"]
+    (counts,) = (await cluster.get(TRAINJOBS, "default", "plain"))["status"]["jobsStatus"]
     assert (counts["name"], counts["succeeded"], counts["active"]) == ("node", 1, 0)
 
 

@@ -1,7 +1,5 @@
 """The scripts of the examples, started as the pods start them: one process a node, with the injected environment."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

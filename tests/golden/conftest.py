@@ -1,7 +1,5 @@
 """The cluster on which recorded answers and specs of admission are played."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

@@ -5,8 +5,6 @@ why. All cases are played with our definitions and with those of the original; a
 one of them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

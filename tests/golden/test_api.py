@@ -4,8 +4,6 @@ What differs, and how deep, is listed with its reason in `api-differences.yaml`.
 so fails as well: the list only shrinks.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """The recorded cases: Trainmaster does what the Go controller did, except where `differences.yaml` says why not."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

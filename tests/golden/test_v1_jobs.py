@@ -3,8 +3,6 @@
 Each case is played on a simulated cluster of its own, with the definitions of the original, and again with ours.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -1,7 +1,5 @@
 """`pip install trainmaster`, then `pip install 'trainmaster[local]'`, in an environment that has nothing else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

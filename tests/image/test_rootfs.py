@@ -3,8 +3,6 @@
 `make image-rootfs` runs this, and nothing else does: it takes root, and most of a minute.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import gzip

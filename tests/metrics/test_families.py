@@ -1,7 +1,5 @@
 """Dashboards depend on these names; a change here breaks them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Expressions are made of families, and cannot name what these do not have."""
 
-from __future__ import annotations
-
 import pytest
 
 from trainmaster.metrics import cache, controller, process, queue

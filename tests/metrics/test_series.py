@@ -1,7 +1,5 @@
 """Our counters, gauges and histograms are those of the client library, only cheaper."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

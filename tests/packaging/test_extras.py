@@ -4,8 +4,6 @@ Modules of all other distributions are hidden, as if nothing else were installed
 `make image-rootfs` does the same with a real installation.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -1,7 +1,5 @@
 """The scripts that make a kind cluster, with programs in place of docker and kind that note how they are called."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What is in the wheel and the source distribution, and programs of Debian packages."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The workflows for GitHub, which run elsewhere: what can be said about them here."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Resource claims: how they are merged, what is refused, and how the GPUs are counted that they give."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable
 from pathlib import Path
@@ -371,8 +369,7 @@ def test_a_claim_that_nobody_uses_is_warned_about() -> None:
     ((path, message),) = warnings(trainjob(runtimePatches=[patch(template("spare"))]), with_claims())
     assert path == "spec.runtimePatches[0]"
     assert 'declares the claim "spare", and no container uses it' in message
-    side = claiming({**template(), "containerNames": ["side"]})
-    assert not warnings(side, with_claims())
+    assert not warnings(claiming({**template(), "containerNames": ["side"]}), with_claims())
 
 
 def test_devices_that_are_requested_twice_are_warned_about() -> None:

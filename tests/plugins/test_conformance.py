@@ -1,7 +1,5 @@
 """The built-in plugins conform, as plugins of others have to: each by the suite that their authors derive from."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

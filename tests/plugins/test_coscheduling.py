@@ -1,7 +1,5 @@
 """CoScheduling, and what gangs of all schedulers have in common: who starts together, and what that takes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

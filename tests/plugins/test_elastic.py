@@ -1,7 +1,5 @@
 """Elastic TrainJobs: the environment of their nodes, the quorum of their gang, and which sizes are refused."""
 
-from __future__ import annotations
-
 import pytest
 from support.objects import replicated_job, runtime, runtime_object, trainjob, trainjob_object
 from support.resolutions import (
@@ -123,9 +121,7 @@ def test_a_command_that_fixes_the_size_is_warned_about() -> None:
     ],
 )
 @pytest.mark.parametrize("suspend", [False, True])
-def test_the_number_of_nodes_changes_within_the_limits(
-    policy: JsonObject, new: JsonObject, told: str, suspend: bool
-) -> None:
+def test_the_number_of_nodes_has_limits(policy: JsonObject, new: JsonObject, told: str, suspend: bool) -> None:
     old = {"trainer": {"numNodes": 2}, "suspend": suspend}
     assert told in " ".join(problems({**old, "trainer": new}, policy, old) or [""])
     if not told:

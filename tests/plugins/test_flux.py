@@ -1,7 +1,5 @@
 """Flux: what is installed, what the scripts really do, and what they are told."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -226,9 +224,7 @@ def test_scripts_begin_with_their_interpreter() -> None:
         ({}, None, []),
     ],
 )
-def test_the_command_is_wrapped_whoever_gives_it(
-    runtimes: JsonObject, trainer: JsonObject | None, expected: Sequence[str]
-) -> None:
+def test_any_command_is_wrapped(runtimes: JsonObject, trainer: JsonObject | None, expected: Sequence[str]) -> None:
     job = trainjob(trainer=trainer) if trainer is not None else trainjob()
     main = container(jobset(job, flux_runtime(**runtimes)))
     assert [*main["command"], *main.get("args", [])] == [*WRAPPER, *expected]
@@ -258,9 +254,7 @@ def test_the_runtimes_number_of_nodes_counts(trainer: JsonObject | None) -> None
         (0, 2, [], ["--cores=0-1"]),
     ],
 )
-def test_the_gpus_of_a_node_are_dealt_out_to_its_tasks(
-    gpus: int, tasks: int, flags: list[str], resources: list[str]
-) -> None:
+def test_gpus_of_a_node_go_to_its_tasks(gpus: int, tasks: int, flags: list[str], resources: list[str]) -> None:
     """B20: each task asked for all GPUs of its node, so that two of them never fit."""
     trainer = {"numProcPerNode": tasks, "resourcesPerNode": {"limits": {"nvidia.com/gpu": gpus}}}
     assert setting(trainjob(trainer=trainer), flux_runtime(), "run_flags")[4:] == flags

@@ -1,7 +1,5 @@
 """The plugin jobset: what a TrainJob may ask of its runtime, and what the JobSet says about itself."""
 
-from __future__ import annotations
-
 import pytest
 from support.objects import replicated_job, runtime_object, trainjob, trainjob_object
 from support.resolutions import FRAMEWORK, FakeListers

@@ -1,7 +1,5 @@
 """MPI: who takes part, how many ranks each host has, and how the launcher reaches them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from base64 import b64decode
@@ -195,8 +193,7 @@ def test_a_running_workload_keeps_its_hostfile_and_its_keys() -> None:
     """B30: both were written again in every reconcile, though pods that start again need what the others have."""
     job, on = trainjob(), mpi_runtime()
     running = jobset(job, on)
-    secret = companion("Secret", job, on)
-    assert secret.when is ApplyWhen.ONCE
+    assert companion("Secret", job, on).when is ApplyWhen.ONCE
     assert companion("ConfigMap", job, on).when is ApplyWhen.ALWAYS
     assert companion("ConfigMap", job, on, listers=FakeListers(running)).when is ApplyWhen.MISSING
     suspended = running | {"spec": running["spec"] | {"suspend": True}}

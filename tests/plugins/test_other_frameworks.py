@@ -1,7 +1,5 @@
 """JAX, XGBoost and PlainML, beyond recorded cases, and the order of plugins and of what they build."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 
@@ -96,9 +94,7 @@ def test_only_the_trainer_has_nodes() -> None:
     ids=lambda policy: next(iter(policy)),
 )
 @pytest.mark.parametrize("trainer", [None, {"numNodes": 1}, {"numNodes": 3}])
-def test_plainml_changes_nothing_where_a_framework_sets_the_number_of_nodes(
-    policy: JsonObject, trainer: JsonObject | None
-) -> None:
+def test_plainml_changes_nothing_where_a_framework_sets_nodes(policy: JsonObject, trainer: JsonObject | None) -> None:
     """The frameworks that it leaves alone, and those beside which it is active as in the original."""
     launcher = replicated_job(LAUNCHER, containers=[{"name": NODE, "image": "train:1"}])
     jobs = (launcher, replicated_job(NODE, ancestor=None)) if "mpi" in policy else (replicated_job(),)

@@ -1,7 +1,5 @@
 """The plugin resilience: what Jobs and the JobSet get of a policy, and what is wrong with one."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

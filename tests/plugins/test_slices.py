@@ -1,7 +1,5 @@
 """Slices: a trainer with several replicas, and the ranks of its nodes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path
@@ -160,8 +158,7 @@ def test_the_containers_of_an_injection_know_their_rank_too() -> None:
 
 
 def test_torchtune_is_ranked_after_its_command_is_complete() -> None:
-    job = sliced(2, command=["tune", "run", "x", "output_dir=/o"])
-    on = runtime_object(job, policy={"torch": {}})
+    on = runtime_object(sliced(2, command=["tune", "run", "x", "output_dir=/o"]), policy={"torch": {}})
     on["metadata"]["name"] = "torchtune-llama3.3-70b"
     raw = trainjob(trainer={"command": ["tune", "run"], "numNodes": 4})
     ref = raw.spec.runtime_ref.model_copy(update={"name": "torchtune-llama3.3-70b"})
@@ -192,8 +189,7 @@ def test_who_has_no_known_command_is_warned(policy: str) -> None:
     ((path, message),) = warning_details(job, on)
     assert path == "spec.trainer.command"
     assert message.startswith(f"{RANKS[policy]} will not be set: ")
-    named = trainjob(trainer={"numNodes": 4, "command": ["run"]})
-    assert not warning_details(named, on)
+    assert not warning_details(trainjob(trainer={"numNodes": 4, "command": ["run"]}), on)
 
 
 @pytest.mark.parametrize(("policy", "nodes"), [*((policy, 6) for policy in RANKS), ("flux", 1), (None, 33)])

@@ -1,7 +1,5 @@
 """Torch and Torchtune: the environment of torchrun, which recipe is run how, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

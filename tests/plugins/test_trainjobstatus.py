@@ -1,7 +1,5 @@
 """TrainJobStatus: what a trainer finds to report its progress."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -52,8 +50,7 @@ def test_a_closed_gate_leaves_the_plugin_out() -> None:
 def test_every_container_of_the_trainer_is_told_where_to_report() -> None:
     containers: list[JsonObject] = [{"name": "node", "image": "i"}, {"name": "side", "image": "i"}]
     containers[0]["env"] = [{"name": "MINE", "value": "1"}]
-    objects = built(trainjob(), runtime(replicated_job(containers=containers)))
-    node, side = pod(objects)["containers"]
+    node, side = pod(built(trainjob(), runtime(replicated_job(containers=containers))))["containers"]
     assert env(node) == {"MINE": "1", **VARIABLES}
     assert env(side) == VARIABLES
     assert node["volumeMounts"] == side["volumeMounts"] == [MOUNT]

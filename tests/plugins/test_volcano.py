@@ -1,7 +1,5 @@
 """Volcano: queues, priorities, topology. What its gangs share with those of coscheduling is tested there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

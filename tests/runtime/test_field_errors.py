@@ -1,7 +1,5 @@
 """The texts of errors, rules of names, and JSON as text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

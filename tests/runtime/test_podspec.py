@@ -1,7 +1,5 @@
 """Upserts into pod specifications, counts of resource requirements, and hosts dealt out to slices."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Quantities: the API server's texts, exact arithmetic, errors that help."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import TypeAlias
@@ -184,8 +182,7 @@ def test_a_binary_amount_below_one_is_decimal_from_then_on() -> None:
 
 
 def test_equal_amounts_are_equal_in_any_notation() -> None:
-    amounts = {Quantity.parse(text) for text in ("1024", "1Ki", "1.024k", "1024e0", "1024000m")}
-    assert len(amounts) == 1
+    assert len({Quantity.parse(text) for text in ("1024", "1Ki", "1.024k", "1024e0", "1024000m")}) == 1
 
 
 def test_quantities_do_not_mix_with_other_types() -> None:

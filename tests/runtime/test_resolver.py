@@ -1,7 +1,5 @@
 """What TrainJobs become with the built-in plugins, beyond the recorded cases: mostly defects of the original."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
@@ -65,8 +63,7 @@ def test_nothing_in_a_patch_leaves_what_the_runtime_says(nothing: Any) -> None:
     pod["tolerations"] = [{"operator": "Exists"}]
     pod["schedulingGates"] = [{"name": "acme.io/gate"}]
     patch = _patch({"tolerations": nothing, "schedulingGates": nothing, "nodeSelector": None, "affinity": None})
-    patched = jobset(trainjob(runtimePatches=[patch]), runtime(node))
-    assert patched == jobset(trainjob(), runtime(node))
+    assert jobset(trainjob(runtimePatches=[patch]), runtime(node)) == jobset(trainjob(), runtime(node))
 
 
 @pytest.mark.parametrize(("policy", "slices"), [({"flux": {}}, 1), ({"jax": {}}, 2)])
@@ -88,9 +85,7 @@ def test_a_command_that_a_framework_rewrites_is_that_of_one_trainer(policy: Json
         ({}, {"mpi": {"numProcPerNode": 0}}, "the runtime's mlPolicy is 0"),
     ],
 )
-def test_a_count_of_processes_that_no_webhook_saw_becomes_no_jobset(
-    trainer: JsonObject, policy: JsonObject, fault: str
-) -> None:
+def test_a_number_of_processes_past_webhooks_is_no_jobset(trainer: JsonObject, policy: JsonObject, fault: str) -> None:
     """The schema of the original lets it pass, and there may be no webhook."""
     with pytest.raises(PluginFailed, match=f"numProcPerNode of {fault}, but must be greater") as caught:
         resolve(trainjob(trainer=trainer), runtime(policy=policy), FRAMEWORK)
@@ -107,9 +102,7 @@ def test_a_negative_number_of_nodes_that_no_webhook_saw_becomes_no_jobset() -> N
     ("patches", "expected"),
     [(["n"], "nabc"), (["n", "m"], "mnabc"), (["an"], "anbc"), (["cn", "m"], "manbc"), (["cba"], "abc")],
 )
-def test_replicated_jobs_that_the_runtime_lacks_come_where_the_original_puts_them(
-    patches: list[str], expected: str
-) -> None:
+def test_replicated_jobs_that_the_runtime_lacks_come_as_in_the_original(patches: list[str], expected: str) -> None:
     """It sorts all by the place in the runtime, and takes a job that has none for one in the first place."""
     on = runtime(*(replicated_job(name, ancestor=None) for name in "abc"))
     pods = {"containers": [{"name": "node", "image": "i"}]}
@@ -204,8 +197,7 @@ def test_variables_of_the_trainjob_are_spelled_out() -> None:
 
 def test_a_huge_number_of_nodes_costs_nothing() -> None:
     """numNodes is any 32-bit number; whether so many pods can be is for JobSet to say, in words."""
-    info = resolve(trainjob(trainer={"numNodes": 2**31 - 1}), runtime(), FRAMEWORK).info
-    (pods,) = info.pod_sets
+    (pods,) = resolve(trainjob(trainer={"numNodes": 2**31 - 1}), runtime(), FRAMEWORK).info.pod_sets
     assert len(pods.endpoints) == 2**31 - 1
     assert pods.endpoints[-1] == f"demo-node-0-{2**31 - 2}.demo"
 
@@ -231,8 +223,7 @@ def test_what_plugins_do_to_a_container_stays_in_the_resolution() -> None:
     before = copy.deepcopy(raw)
     job = parse_trainjob(raw)
     model = copy.deepcopy(job)
-    steps = [{"name": "node"}, {"name": "dataset-initializer"}]
-    first = replicated_job("first", containers=steps)
+    first = replicated_job("first", containers=[{"name": "node"}, {"name": "dataset-initializer"}])
     first["template"]["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [{"secretRef": {"name": "t"}}]
     resolve(job, runtime(first, replicated_job("second")), Framework([*load_plugins(), Vandal()]))
     assert raw == before

@@ -1,7 +1,5 @@
 """The face of the runtime for authors of plugins: whole, documented, light; what is promised is written down."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import inspect

@@ -1,7 +1,5 @@
 """A namespace of a whole cluster for each test, seen through the official `kubernetes` client."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training as Kubeflow's users do it: the published SDK against a whole cluster, with nothing but a kubeconfig."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import sysconfig

@@ -1,7 +1,5 @@
 """Jobs of kubeflow.org/v1 as their users make them: the published SDK `kubeflow-training` against a whole cluster."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The official `kubernetes` client: objects, watches, logs that are followed, and its leader election."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Replaying one plan: `pytest tests/sim/test_perturbations.py -k asked_for --plan "..."`."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """The virtual event loop: time that jumps, programs that stand still."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from contextvars import copy_context
@@ -16,8 +14,7 @@ T = TypeVar("T")
 def play(work: Coroutine[Any, Any, T]) -> tuple[T, float]:
     """Run something on a virtual loop; returns its result and how long it took in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        result = runner.run(work)
-        return result, runner.get_loop().time()
+        return runner.run(work), runner.get_loop().time()
 
 
 def virtual_loop() -> VirtualLoop:

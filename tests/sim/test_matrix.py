@@ -1,7 +1,5 @@
 """Every plan of every scenario with every fault: thirteen thousand clusters, by `make matrix`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

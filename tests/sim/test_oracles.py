@@ -1,7 +1,5 @@
 """What the test bed is worth: defects that are put in on purpose are found."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -72,8 +70,7 @@ def test_a_reconcile_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     """Eventual stability: a controller that keeps writing never settles."""
     stamps = iter(range(10**6))
     monkeypatch.setattr(decider, "next_status", lambda *_, **__: {"jobsStatus": [], "note": next(stamps)})
-    played = run(Plan(scenario="fail", fault="no-bookmarks", seed=1))
-    assert played.violations
+    assert run(Plan(scenario="fail", fault="no-bookmarks", seed=1)).violations
 
 
 def test_an_exception_in_a_reconcile_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

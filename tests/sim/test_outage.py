@@ -1,7 +1,5 @@
 """An API server that is away, and a burst of TrainJobs at one that performs one request after the other."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from dataclasses import dataclass

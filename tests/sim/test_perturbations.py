@@ -1,7 +1,5 @@
 """The controller in a cluster where things go wrong: a sample of all plans, and those that once found a defect."""
 
-from __future__ import annotations
-
 import zlib
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ The tests say what happens, and never how fast: they pass on a machine that has 
 time is a hang.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -373,9 +371,7 @@ async def test_kubectl_applies_waits_shows_and_deletes(kubeconfig: str, tmp_path
     await kubectl("wait", "--for=delete", "jobset/by-hand", limit)
 
 
-async def test_the_manager_tells_what_it_did_in_metrics(
-    client: KubeClient, cli: Callable[..., Any], cluster_home: Path
-) -> None:
+async def test_metrics_tell_what_it_did(client: KubeClient, cli: Callable[..., Any], cluster_home: Path) -> None:
     await client.create(TRAINJOBS, trainjob("counted"))
     await ended(client, "counted")
     status = (await cli("cluster", "status", "--state-dir", str(cluster_home / ".trainmaster"))).out

@@ -4,8 +4,6 @@ The suite sends some hundred bodies. `make fuzz`, which sets TRAINMASTER_FUZZ_RE
 sends 100,000 and 20,000, and demands that the event loop never stood still for a second.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os
@@ -258,8 +256,7 @@ async def test_whatever_is_sent_the_manager_goes_on(tmp_path: Path, capsys: pyte
         worst = await manager.series(_WORST)
         assert await manager.series(_PANICS) == 0
         assert manager.manager.code is None
-    output = manager.manager.log.read_text()
-    assert "Traceback" not in output
+    assert "Traceback" not in manager.manager.log.read_text()
     assert [line for line in manager.manager.lines() if line.level in ("error", "fatal")] == []
     answers = manager.answers
     assert answers["webhooks", 200] > REVIEWS // 20, "hardly anything was admitted: the generator is of no use"

@@ -5,8 +5,6 @@ want, with longer faults and stricter bounds. TRAINMASTER_SOAK_SEED repeats the 
 run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import secrets

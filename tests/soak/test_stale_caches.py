@@ -1,7 +1,5 @@
 """A manager whose caches stand still: what it does not know to be gone."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A kind of jobs that another distribution offers, for tests: installed as pip would, found by its entry point."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

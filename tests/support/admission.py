@@ -1,7 +1,5 @@
 """A manager whose admission webhooks are registered at the API server, and requests whose answers are seen in full."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import shutil

@@ -1,7 +1,5 @@
 """Requests to the API server of the embedded cluster, and rights for those who make them."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Awaitable, Mapping
 from typing import Any

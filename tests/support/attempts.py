@@ -1,7 +1,5 @@
 """Attempts of a TrainJob with a resilience policy: a test plays the JobSet controller and the kubelets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.failing_pods import pod, terminated

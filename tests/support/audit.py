@@ -1,7 +1,5 @@
 """Reading the audit log of the embedded cluster: who wrote what, and when."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime

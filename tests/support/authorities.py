@@ -1,7 +1,5 @@
 """Certificate authorities for tests: real certificates, made in a moment."""
 
-from __future__ import annotations
-
 import datetime as dt
 import ipaddress
 import ssl

@@ -1,7 +1,5 @@
 """A headless Chromium, driven by the DevTools protocol: pages as people see them, and all that they ask for."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """A server of many kinds for caches, plugins that watch some of them, and a queue that remembers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable

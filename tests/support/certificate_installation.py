@@ -1,7 +1,5 @@
 """What the manifests install for certificates, on an API server that calls the webhooks of managers in this process."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -90,7 +88,9 @@ class CertificateInstallation:
         return found
 
     @asynccontextmanager
-    async def manager(self, name: str = "certs", *, clock: Clock | None = None, **update: Any) -> AsyncIterator[Probes]:
+    async def manager(
+        self, name: str = "certs", *, clock: Clock | None = None, **update: Any
+    ) -> AsyncIterator["Probes"]:
         """Run a manager whose certificates are in a directory of its own; the API server calls the last one.
 
         Args:

@@ -1,7 +1,5 @@
 """Certificates of a manager: Secrets as they are found."""
 
-from __future__ import annotations
-
 import base64
 import functools
 from collections.abc import Iterator, Sequence

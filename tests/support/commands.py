@@ -1,7 +1,5 @@
 """Running `trainmaster` as users do: as a program of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import os

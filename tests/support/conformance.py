@@ -5,8 +5,6 @@ nothing of either but HTTP: whatever they expect has to hold on a real API serve
 names one cause, and the words of some texts, are those of 1.36.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os
@@ -240,7 +238,7 @@ class Client:
         ) as response:
             yield response
 
-    def collection(self, group_version: str, plural: str, namespace: str | None = None) -> Collection:
+    def collection(self, group_version: str, plural: str, namespace: str | None = None) -> "Collection":
         """Return the objects of one resource, in one namespace or cluster-wide."""
         root = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
         inside = f"/namespaces/{namespace}" if namespace else ""

@@ -1,7 +1,5 @@
 """Converted jobs: the recorded ones of Training Operator V1, what they become, and what its pods see."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator
@@ -106,8 +104,7 @@ def replicas(
 ) -> JsonObject:
     """Replicas of one type, with the container that trains."""
     main = {"name": JOB_KINDS[kind].container_name, "image": "image:1", **container}
-    pod_spec = {"containers": [main], **(pod or {})}
-    found: JsonObject = {"replicas": count, "template": {"spec": pod_spec}}
+    found: JsonObject = {"replicas": count, "template": {"spec": {"containers": [main], **(pod or {})}}}
     return found | ({"restartPolicy": policy} if policy else {})
 
 

@@ -1,7 +1,5 @@
 """Programs of Debian packages, and what the Dockerfile says."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -5,8 +5,6 @@ Everything is done by kubectl, as whoever installs it would do it. What is only 
 it is as wanted, is read by our client: kubectl would be a program to start each time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

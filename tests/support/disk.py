@@ -1,7 +1,5 @@
 """Storage that fails: full disks, and a store for what is left when a process is killed."""
 
-from __future__ import annotations
-
 import random
 import resource
 from collections.abc import Iterator

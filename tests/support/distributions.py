@@ -1,7 +1,5 @@
 """Distributions that look installed, in a directory that is imported from, and tiny wheels that can be."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import importlib.util

@@ -1,7 +1,5 @@
 """An embedded cluster as users start it: a program of its own, in the background."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A manager that has the rights of `deploy/rbac` and no other: its account, its roles, a server that enforces them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -120,7 +118,7 @@ async def enforced(directory: Path) -> AsyncIterator[Enforced]:
 class AdmissionChain:
     """Several admission plugins that only validate, one after the other."""
 
-    def __init__(self, *plugins: OwnerReferencesPermissionEnforcement | RoleEscalationCheck) -> None:
+    def __init__(self, *plugins: "OwnerReferencesPermissionEnforcement | RoleEscalationCheck") -> None:
         self._plugins = plugins
 
     def handles(self, kind: Kind, operation: AdmissionOperation, subresource: str) -> bool:

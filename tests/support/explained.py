@@ -1,7 +1,5 @@
 """`trainmaster doctor` and `explain`, asked in this process."""
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path

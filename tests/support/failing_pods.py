@@ -1,7 +1,5 @@
 """Pods whose containers have failed, on an API server and in a world without a cluster."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.objects import runtime_object, trainjob_object
@@ -135,14 +133,14 @@ class FailingWorld(World):
     """A world with a running TrainJob of two nodes."""
 
     @classmethod
-    async def starting(cls, *jobs: JsonObject) -> FailingWorld:
+    async def starting(cls, *jobs: JsonObject) -> "FailingWorld":
         world = cls()
         world.put(trainjob_object(), runtime_object(*jobs))
         await world.reconcile()
         return world
 
     @classmethod
-    async def running(cls) -> FailingWorld:
+    async def running(cls) -> "FailingWorld":
         world = await cls.starting()
         world.show_pods(pod(0), pod(1))
         await world.report(active=1)
@@ -154,7 +152,7 @@ class FailingWorld(World):
         return world
 
     @classmethod
-    async def failed(cls) -> FailingWorld:
+    async def failed(cls) -> "FailingWorld":
         """One of its containers has failed and waits for its restart."""
         world = await cls.running()
         world.show_pods(pod(0), failing())

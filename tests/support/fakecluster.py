@@ -1,7 +1,5 @@
 """A server that answers at once and notes what it is asked, for a reconciler whose caches a test fills."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Statuses of followed jobs, as displays get them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Generated TrainJobs and runtimes, and what is true of all resolutions."""
 
-from __future__ import annotations
-
 import copy
 
 import orjson
@@ -54,8 +52,7 @@ def _containers(draw: st.DrawFn) -> list[JsonObject]:
 @st.composite
 def runtimes(draw: st.DrawFn, policy: st.SearchStrategy[JsonObject | None]) -> JsonObject:
     """A runtime with a trainer of any name, and perhaps further ReplicatedJobs around it."""
-    name = draw(st.sampled_from(["node", "workers"]))
-    jobs = [replicated_job(name, containers=draw(_containers()))]
+    jobs = [replicated_job(draw(st.sampled_from(["node", "workers"])), containers=draw(_containers()))]
     if draw(st.booleans()):
         jobs.append(replicated_job("aux", ancestor=None))
     if draw(st.booleans()):

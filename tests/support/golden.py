@@ -6,8 +6,6 @@ yields, for each step, what was expected and what was seen, both normalised: wit
 (UIDs, versions, times of now).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -182,7 +180,7 @@ class Player:
                 seen["results"] = normaliser.tree(refused)
             yield Step(step["name"], wanted, seen)
 
-    async def _settle(self, case: Case, normaliser: Normaliser, wanted: JsonObject) -> JsonObject:
+    async def _settle(self, case: Case, normaliser: "Normaliser", wanted: JsonObject) -> JsonObject:
         """Look until the expected state lasts, or until patience ends."""
         end = self._clock.monotonic() + PATIENCE
         since, last = self._clock.monotonic(), None
@@ -196,7 +194,7 @@ class Player:
                 return seen
             await self._clock.sleep(0.05)
 
-    async def _look(self, case: Case, normaliser: Normaliser) -> JsonObject:
+    async def _look(self, case: Case, normaliser: "Normaliser") -> JsonObject:
         seen: JsonObject = {}
         for kind in (*SEEN, *case.dump):
             resource = RESOURCES[kind]

@@ -1,7 +1,5 @@
 """Records of jobs for tests, and stores of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any

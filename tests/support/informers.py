@@ -1,7 +1,5 @@
 """Pods, watches and lists as an API server writes them, and what a test needs to listen to an informer."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

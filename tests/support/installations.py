@@ -1,7 +1,5 @@
 """Installations of Trainmaster in one cluster, and what service accounts may do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Usage: `python interrupting.py MODULE:FUNCTION SIGNAL [ARGUMENT...]`
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys
@@ -27,8 +25,7 @@ def main() -> int:
         return original(*args, **options)
 
     setattr(owner, name, interrupted)
-    command = importlib.import_module("trainmaster.devcluster.cli.command")
-    code: int = command.main(arguments)
+    code: int = importlib.import_module("trainmaster.devcluster.cli.command").main(arguments)
     return code
 
 

@@ -1,7 +1,5 @@
 """What is said of jobs in each place: explain, list, top, kubectl get, conditions, the web page, the history."""
 
-from __future__ import annotations
-
 import asyncio
 import html
 import json
@@ -39,7 +37,7 @@ class Said:
     restarts: int | None = None
     causes: tuple[str, ...] = ()
 
-    def fits(self, other: Said) -> bool:
+    def fits(self, other: "Said") -> bool:
         """Whether it says nothing else than another place that says more."""
         return (
             self.state in ("", other.state)

@@ -1,7 +1,5 @@
 """Jobs of `kubeflow.org/v1` for tests of their kinds: small ones, and what their pods are given."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

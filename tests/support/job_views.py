@@ -1,7 +1,5 @@
 """Views of jobs for tests of explain: the TrainJob `team/demo` of four nodes, created at midnight, looked at later."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

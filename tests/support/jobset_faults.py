@@ -1,7 +1,5 @@
 """What can be wrong with the JobSet of a runtime: a ReplicatedJob, and where its fault is below `replicatedJobs`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.objects import replicated_job

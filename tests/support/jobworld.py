@@ -1,7 +1,5 @@
 """One job of `kubeflow.org/v1`, a server that answers at once, caches that show it, and the reconciler between them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import Any, Self, cast
@@ -241,8 +239,7 @@ class JobWorld(FakeCluster):
         kind, shown = obj["kind"], copy_tree(obj)
         if kind != self.kind.kind:
             ours = strip_foreign_objects((self.kind.group, self.kind.kind))
-            trim = {PODS.kind: trim_pod, SERVICES.kind: trim_service}.get(kind, ours)
-            shown = trim(shown)
+            shown = {PODS.kind: trim_pod, SERVICES.kind: trim_service}.get(kind, ours)(shown)
         if isinstance(self._by_kind[kind], UnreadStore):
             return
         self._by_kind[kind].put(shown)

@@ -1,7 +1,5 @@
 """Kubeconfig files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

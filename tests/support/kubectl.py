@@ -1,7 +1,5 @@
 """kubectl as users type it, against the cluster of a kubeconfig."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -47,12 +45,12 @@ class Kubectl:
         printed = await self("get", *arguments, "--no-headers")
         return [line.split() for line in printed.splitlines()]
 
-    def watching(self, *arguments: str) -> AbstractAsyncContextManager[Watching]:
+    def watching(self, *arguments: str) -> AbstractAsyncContextManager["Watching"]:
         """Follow `get --watch` while the block runs."""
         return self.following("get", *arguments, "--watch", "--no-headers")
 
     @asynccontextmanager
-    async def following(self, *arguments: str) -> AsyncIterator[Watching]:
+    async def following(self, *arguments: str) -> AsyncIterator["Watching"]:
         """Follow a command while the block runs."""
         process = await self._start(*arguments)
         watching = Watching(process)

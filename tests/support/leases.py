@@ -1,7 +1,5 @@
 """A lease on a server, and candidates for it whose way to the server can be cut."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

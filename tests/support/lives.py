@@ -4,8 +4,6 @@ A life plays everybody but the manager: the user, and the JobSet controller, who
 cluster through a `World` that asks the server again and again, so that restarts of the server do not matter to it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

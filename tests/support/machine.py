@@ -1,7 +1,5 @@
 """The machine: where processes listen, and whether it lets pods run in namespaces."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is in deploy/, as the tools render it that people apply it with: kustomize and Helm."""
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

@@ -1,7 +1,5 @@
 """MPIJobs of one launcher and some workers, by each transport."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

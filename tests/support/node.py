@@ -1,7 +1,5 @@
 """A node of the embedded cluster for tests: the kubelet with the real API and real processes, and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

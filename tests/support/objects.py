@@ -1,7 +1,5 @@
 """Small objects for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trainmaster.runtime.api.decoding import parse_runtime, parse_trainjob

@@ -1,7 +1,5 @@
 """TrainJobs and their JobSets in caches that a test fills, followed by an observer of the metrics."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -4,8 +4,6 @@ They come as bytes, because some of them no encoder writes: ten thousand levels,
 any float.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter
@@ -217,8 +215,7 @@ class OddTransport:
             odd.cancel()
 
     async def _listed(self, plural: str, response: Response) -> AsyncIterator[bytes]:
-        body = b"".join([chunk async for chunk in response.chunks()])
-        head, seam, rest = body.partition(b'"items":[')
+        head, seam, rest = b"".join([chunk async for chunk in response.chunks()]).partition(b'"items":[')
         odd = []
         for _ in range(self._lists):
             odd.append(self._objects.make(*self.kinds[plural]))

@@ -1,7 +1,5 @@
 """Requests that are damaged, odd, or none at all, of a client about one object, and how connections break."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl

@@ -3,8 +3,6 @@
 Those of TrainJobs and runtimes are of Kubeflow Trainer v2.3.0, those of the six job kinds of Training Operator v1.9.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """Plugins for tests: one that builds, one that notes that it ran, and those whose workload is no JobSet."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Views of jobs for tests of causes: pods, events, nodes and claims as scheduler, kubelet and others write them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The lifecycle of a pod with a clock, and what the rules of pods find wrong with one."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A server of PostgreSQL for tests, from the packages of the distribution; it listens on a socket in its directory."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

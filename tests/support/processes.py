@@ -4,8 +4,6 @@ Their logs are files, so that no pipe fills up while nobody reads; they end with
 that ends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

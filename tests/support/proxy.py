@@ -10,8 +10,6 @@
 Delays and black holes may concern one direction only: where answers alone vanish, the server has done what it was told.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import enum
@@ -137,7 +135,7 @@ class FaultProxy:
             self._open.add(connection)
             connection.task.add_done_callback(functools.partial(self._ended, connection))
 
-    def _ended(self, connection: _Connection, _task: asyncio.Task[None]) -> None:
+    def _ended(self, connection: "_Connection", _task: asyncio.Task[None]) -> None:
         self._open.discard(connection)
 
 

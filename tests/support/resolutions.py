@@ -1,7 +1,5 @@
 """Resolving with all installed plugins, and reading what comes out."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable
 from typing import Any
 

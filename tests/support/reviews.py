@@ -1,7 +1,5 @@
 """Odd AdmissionReviews: objects from the schemas of the definitions, then spoilt."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping
 from functools import cache

@@ -13,8 +13,6 @@ Managers of tests that have other plugins, or leases of other names, declare wha
 hand.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
@@ -52,7 +50,7 @@ class Right:
     verb: str
     names: tuple[str, ...] = ()
 
-    def covers(self, request: Right) -> bool:
+    def covers(self, request: "Right") -> bool:
         """Whether it allows a request, which names one object or none."""
         asked = (request.group, request.resource, request.verb)
         return (self.group, self.resource, self.verb) == asked and (not self.names or request.names[0] in self.names)

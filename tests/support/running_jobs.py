@@ -1,7 +1,5 @@
 """Jobs that run as processes, for end-to-end tests: those of kubeflow.org/v1, and TrainJobs of a shell script."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Objects of built-in kinds and of the conformance suite's custom resource, as small as they can be."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.conformance import unique

@@ -1,7 +1,5 @@
 """Metrics: one by one of this process, since a long run leaves thousands of series, and by HTTP as Prometheus does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import aiohttp

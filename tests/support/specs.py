@@ -16,8 +16,6 @@ is in the data of a ConfigMap or Secret.
 A spec that does not hold on purpose has `differs`: by which declared differences, and the steps that hold instead.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import re

@@ -109,14 +109,7 @@ async def manager(
     framework = framework or Framework(load_plugins())
     kinds = job_kinds(configuration)
     running = Manager(
-        Setup(
-            access,
-            configuration,
-            framework,
-            clock=clock or SystemClock(),
-            job_kinds=kinds,
-            tracing=tracing,
-        ),
+        Setup(access, configuration, framework, clock=clock or SystemClock(), job_kinds=kinds, tracing=tracing),
         on_caches_synced=filled.set,
     )
     task = asyncio.create_task(running.run(stop))

@@ -1,7 +1,5 @@
 """TrainJobs with pods and tokens, as far as the status server looks at them, and the server as trainers see it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
@@ -61,8 +59,7 @@ class Trainers:
 
     async def create(self, name: str, *, index: int = 0) -> JsonObject:
         """Create a TrainJob, its JobSet, its Job and a pod; returns the pod."""
-        spec = {"runtimeRef": {"name": "rt"}}
-        trainjob = await self._create(TRAINJOBS, {"name": name}, spec=spec)
+        trainjob = await self._create(TRAINJOBS, {"name": name}, spec={"runtimeRef": {"name": "rt"}})
         self.cache.put(trainjob)
         node = {"name": "node", "template": {"spec": {"template": _POD_TEMPLATE}}}
         jobset = await self._create(JOBSETS, {"name": name}, owner=trainjob, spec={"replicatedJobs": [node]})

@@ -1,7 +1,5 @@
 """A steady number of reviews a second."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """One test of a suite of the test kit, which must fail or pass, and a plugin that conforms."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Watching what a manager writes that starts in a cluster where another one has worked before."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection
 

@@ -1,7 +1,5 @@
 """A namespace of a cluster, and the command line in it: jobs whose nodes run a shell script."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import AsyncIterator

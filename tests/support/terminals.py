@@ -1,7 +1,5 @@
 """A terminal for tests: a pseudoterminal, and an emulator that keeps what it shows and what has scrolled away."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import select

@@ -5,8 +5,6 @@ may start no process. Whatever needs processes, real clocks or minutes carries t
 directory. `tests/smoke` alone starts processes in the gate: its tests share one embedded cluster.
 """
 
-from __future__ import annotations
-
 import platform
 import sys
 from collections.abc import Iterator

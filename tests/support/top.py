@@ -1,7 +1,5 @@
 """Jobs, nodes and moments of a cluster, as `trainmaster top` shows them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """TrainJobs that run as processes, for end-to-end tests."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A plugin whose result depends on the order of a set, in a module that other processes can import."""
 
-from __future__ import annotations
-
 from trainmaster.runtime.sdk import Info
 
 

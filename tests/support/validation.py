@@ -1,7 +1,5 @@
 """Validating TrainJobs with all plugins, the patches that they bring, and patches of lists."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.resolutions import FRAMEWORK, FakeListers

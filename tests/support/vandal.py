@@ -1,7 +1,5 @@
 """Plugins that do wrong for one TrainJob and nothing for any other, and one that breaks whatever it is given."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import inspect

@@ -3,8 +3,6 @@
 Timers fire in order of their due time, ties in order of creation.
 """
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import itertools

@@ -1,7 +1,5 @@
 """What a manager uses of its machine, and how much work a function does on whatever machine."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -29,7 +27,7 @@ class Vitals:
 
     tasks: float
 
-    def exceeds(self, other: Vitals) -> bool:
+    def exceeds(self, other: "Vitals") -> bool:
         """Whether there is more of something that can be counted."""
         return self.files > other.files or self.connections > other.connections or self.tasks > other.tasks
 
@@ -41,8 +39,7 @@ class Vitals:
 
 async def measure(pid: int, *, server_port: int, metrics_port: int) -> Vitals:
     """Measure a process that talks to an API server at one port and serves its metrics at another."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    resident = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
+    resident = re.search(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     assert resident
     files = [_target(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
     # The connection by which we ask for the metrics is not the manager's doing.

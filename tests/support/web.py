@@ -1,7 +1,5 @@
 """What a manager serves: a server on a free port, probes, the web page, history and pages for debugging."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A webhook server with TLS whose responses a test decides, and configurations that lead to it."""
 
-from __future__ import annotations
-
 import base64
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """Deployments, Services and budgets for tests, and pods that become ready when a test says so."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.devcluster.stepper import Stepper

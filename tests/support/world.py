@@ -1,7 +1,5 @@
 """Caches that a test fills, a client that answers at once and notes what it is asked, the reconciler between them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, cast
@@ -362,8 +360,7 @@ def jobset_of(owner: str) -> JsonObject:
 @contextmanager
 def guarded_world(plugin: Any) -> Iterator[World]:
     """A world with a plugin of somebody else, and a TrainJob."""
-    guard = PluginGuard(time_limit=60.0, failures=99, period=60.0)
-    world = World(plugin, guard=guard)
+    world = World(plugin, guard=PluginGuard(time_limit=60.0, failures=99, period=60.0))
     world.put(trainjob_object(), runtime_object())
     try:
         yield world

@@ -1,7 +1,5 @@
 """The fixtures for tests of plugins: there wherever we are installed, and nothing that anybody notices."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -72,8 +70,7 @@ def test_a_manager_with_the_plugin_runs_on_the_api_server(
     server.apply(runtime())
     with server.manager(trainmaster_framework(Region("us"))):
         server.apply(trainjob("demo", trainer={"numNodes": 2}))
-        jobset = server.wait_for_object(*JOBSET, "demo", "team")
-        (job,) = jobset["spec"]["replicatedJobs"]
+        (job,) = server.wait_for_object(*JOBSET, "demo", "team")["spec"]["replicatedJobs"]
         assert job["template"]["spec"]["template"]["spec"]["containers"][0]["env"] == [env_value("REGION", "us")]
         # What others change is changed back: the manager is a whole one.
         changed = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "demo-region", "namespace": "team"}}
@@ -92,9 +89,7 @@ def test_a_manager_with_the_plugin_runs_on_the_api_server(
     assert server.kubeconfig.is_file()
 
 
-def test_what_does_not_come_is_told_with_the_conditions(
-    tmp_path: Any, trainmaster_framework: Callable[..., Framework]
-) -> None:
+def test_delays_are_told_with_the_conditions(tmp_path: Any, trainmaster_framework: Callable[..., Framework]) -> None:
     class Failing(Region):
         def build(self, job: TrainJob) -> Iterator[Desired]:
             raise KeyError("region")

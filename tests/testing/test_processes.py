@@ -1,7 +1,5 @@
 """What differs between processes is found."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

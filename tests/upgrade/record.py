@@ -6,8 +6,6 @@ It plays the TrainJobs of the recorded cases, a namespace each, lets every secon
 cluster, as the journal of the embedded cluster has them, to `<version>.journal.gz` beside this file.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import tempfile

@@ -1,7 +1,5 @@
 """What earlier versions left, of the Go controller and of Trainmaster: it is read, and goes on."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -5,8 +5,6 @@ apply with its field manager. Then a manager starts that never saw any of them, 
 real one has on the day of the swap. Where it does, the case and the reason stand in `takeover.yaml`.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from dataclasses import dataclass

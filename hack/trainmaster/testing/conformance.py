@@ -3,8 +3,6 @@
 A manager runs with the plugin among the built-in ones, on an embedded API server without controllers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple

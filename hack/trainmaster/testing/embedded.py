@@ -4,8 +4,6 @@ What is called here blocks until it is done, and may be called from tests that k
 have one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """What a plugin makes of its TrainJobs in other processes, in which texts have other hashes, and sets other orders."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os

@@ -120,9 +120,7 @@ def test_a_mounted_secret_is_left_to_its_kubelet(tmp_path: Path) -> None:
     assert contents(tmp_path) == expected(data)
 
 
-async def test_a_key_is_checked_once_for_each_change_of_the_secret(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_key_is_checked_once_per_change_of_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check holds up the loop for tens of milliseconds, and readiness is asked for all the time."""
     checked = list[bytes]()
 

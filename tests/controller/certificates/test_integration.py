@@ -179,9 +179,7 @@ async def test_the_webhooks_of_jobs_are_trusted_with_the_others(installed: Certi
         assert (await installed.versions()).keys() == before.keys()
 
 
-async def test_the_webhooks_of_a_training_operator_are_left_to_it_until_ours_are_applied(
-    installed: CertificateInstallation,
-) -> None:
+async def test_webhooks_of_a_training_operator_are_left_to_it_before_ours(installed: CertificateInstallation) -> None:
     """It keeps the bundle itself, and nothing is wrong with this manager while it does."""
     theirs = {"name": "training-operator", "namespace": "kubeflow"}
     await installed.create_webhooks(jobs=True)
@@ -244,9 +242,7 @@ DAMAGES: list[tuple[dict[str, str | None] | None, str]] = [
 ]
 
 
-async def test_what_somebody_damages_is_made_again_and_webhooks_answer_all_the_time(
-    installed: CertificateInstallation,
-) -> None:
+async def test_what_somebody_damages_is_made_again_while_webhooks_answer(installed: CertificateInstallation) -> None:
     await installed.create_secret(good_secret())
 
     async def repaired() -> bool:
@@ -316,9 +312,7 @@ async def test_a_clock_that_is_wrong_by_years_breaks_nothing(installed: Certific
     assert [each["log_level"] for each in told] == ["warning"]
 
 
-async def test_a_directory_that_cannot_be_written_is_told_with_what_to_do(
-    installed: CertificateInstallation, tmp_path: Path
-) -> None:
+async def test_of_a_read_only_directory_the_remedy_is_told(installed: CertificateInstallation, tmp_path: Path) -> None:
     await installed.create_secret(good_secret())
     (tmp_path / "certs").write_text("a file where a directory has to be")
     with capture_logs() as logs:
@@ -334,9 +328,7 @@ async def test_a_directory_that_cannot_be_written_is_told_with_what_to_do(
     )
 
 
-async def test_a_certificate_that_cert_manager_renews_is_taken_up(
-    installed: CertificateInstallation, tmp_path: Path
-) -> None:
+async def test_a_renewal_by_cert_manager_is_taken_up(installed: CertificateInstallation, tmp_path: Path) -> None:
     """Without management of our own: the kubelet swaps `..data`, and the bundle is cert-manager's business."""
     mounted = tmp_path / "certs"
     mounted.mkdir()
@@ -372,9 +364,7 @@ async def test_a_certificate_that_cert_manager_renews_is_taken_up(
 
 @pytest.mark.parametrize("older", [False, True])
 @pytest.mark.usefixtures("impatient")
-async def test_the_rights_that_are_granted_are_enough(
-    older: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_granted_rights_are_enough(older: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also to find the Secret by its name alone, and to write webhook configurations by theirs.
 
     Roles of an earlier version do not name the webhooks of jobs, without which everything else works.
@@ -401,9 +391,7 @@ async def test_the_rights_that_are_granted_are_enough(
     assert older or not [each for each in logs if "orbidden" in str(each)]
 
 
-async def test_a_configuration_that_is_deleted_is_told_and_the_others_are_served(
-    installed: CertificateInstallation,
-) -> None:
+async def test_a_deleted_configuration_is_told_and_the_others_are_served(installed: CertificateInstallation) -> None:
     """Also one of jobs of `kubeflow.org/v1`, which need not be there from the start."""
     await installed.create_webhooks(jobs=True)
     await installed.create_secret(good_secret())

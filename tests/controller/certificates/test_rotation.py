@@ -85,8 +85,7 @@ def test_what_is_good_is_left_alone_until_it_is_time_also_if_a_go_manager_has_wr
     assert isinstance(decide(theirs, START + DAY), Wait)
     due = START + SERVING_VALIDITY - SERVING_RENEW_BEFORE
     assert isinstance(decide(theirs, due), NewServingPair)
-    before = decide(data, due - HOUR)
-    assert before == Wait(HOUR.total_seconds())
+    assert decide(data, due - HOUR) == Wait(HOUR.total_seconds())
     assert isinstance(decide(data, due), NewServingPair)
     assert isinstance(decide(data, due, in_place=False), NewServingPair), "whom anybody trusts stays as it is"
 

@@ -49,9 +49,7 @@ def faults(installed: CertificateInstallation) -> Faults:
     return installed.stack.cluster.faults
 
 
-async def test_a_right_that_is_missing_is_told_once_and_nothing_ends(
-    installed: CertificateInstallation, faults: Faults
-) -> None:
+async def test_missing_rights_are_told_once_and_end_nothing(installed: CertificateInstallation, faults: Faults) -> None:
     refused = faults.add(Refuse(403), verb="patch", resource="secrets", user_agent="trainmaster/")
     with capture_logs() as logs:
         async with installed.manager() as probes:
@@ -81,9 +79,7 @@ async def test_without_the_right_to_inject_a_certificate_is_served_all_the_same(
         assert await installed.admits()
 
 
-async def test_while_the_api_server_fails_nothing_is_taken_for_trusted(
-    installed: CertificateInstallation, faults: Faults
-) -> None:
+async def test_nothing_is_trusted_while_a_server_fails(installed: CertificateInstallation, faults: Faults) -> None:
     """A configuration that could not be read yet may trust the old authority alone."""
     now = datetime.now(UTC)
     theirs, kept = new_authority(now=now - timedelta(days=2))

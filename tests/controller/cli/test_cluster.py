@@ -108,9 +108,7 @@ async def test_where_nothing_is_known_of_a_manager_none_is_watched(monkeypatch: 
     assert told == []
 
 
-def test_a_directory_below_has_the_cluster_of_the_nearest_one_above(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_has_the_cluster_of_the_nearest_one_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("TRAINMASTER_HOME", raising=False)
     below = tmp_path / "project" / "scripts"

@@ -1,7 +1,5 @@
 """What shells get to complete, and real shells at TAB."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil
@@ -46,8 +44,7 @@ async def completed(line: str, directory: Path, **environment: str) -> list[str]
         "COMP_POINT": str(len(line)),
         "COMP_TYPE": "9",
     }
-    done = await trainmaster(cwd=directory, **asked, **environment)
-    assert done == Finished(0, "", "")
+    assert await trainmaster(cwd=directory, **asked, **environment) == Finished(0, "", "")
     found = [word.strip() for word in answer.read_text().split("\n") if word.strip()]
     answer.unlink()
     return found

@@ -130,9 +130,7 @@ def test_a_wrong_job_is_neither_valid_nor_rendered(ran: Ran) -> None:
     assert "error: XGBoostJob demo: spec.xgbReplicaSpecs[Master]: Required value: must be present" in printed.err
 
 
-def test_a_kind_of_others_is_checked_by_its_rules_which_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
-) -> None:
+def test_a_kind_of_others_is_checked_by_its_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran) -> None:
     install_acmejob(tmp_path, monkeypatch)
     job = {"apiVersion": "kubeflow.org/v1", "kind": "AcmeJob", "metadata": {"name": "a"}, "spec": {}}
     assert ran("validate", "-f", write(job), code=1).out.splitlines() == [

@@ -61,9 +61,7 @@ async def lease(stack: Stack) -> JsonObject:
 
 
 @pytest.mark.guarantee("K-13", "L-11", "M-2")
-async def test_it_says_what_starts_and_sigterm_stops_it_in_order_and_gives_the_lease_back(
-    stack: Stack, tmp_path: Path
-) -> None:
+async def test_it_says_what_starts_and_stops_in_order_and_gives_the_lease_back(stack: Stack, tmp_path: Path) -> None:
     async with leading(tmp_path) as running:
         first = json.loads(running.err[0])
         running.process.terminate()

@@ -45,11 +45,7 @@ FLAGS: dict[str, tuple[list[str], int, str]] = {
     "--zap-devel": (["--zap-devel=perhaps"], 2, "invalid choice: 'perhaps'"),
     "--zap-stacktrace-level": (["--zap-stacktrace-level", "info"], 2, "invalid choice: 'info'"),
     "--zap-time-encoding": (["--zap-time-encoding", "epoch"], 2, "invalid choice: 'epoch'"),
-    "--enable-scheme": (
-        ["--enable-scheme", "A"],
-        1,
-        "invalid configuration: --enable-scheme=A: scheme A is not ",
-    ),
+    "--enable-scheme": (["--enable-scheme", "A"], 1, "invalid configuration: --enable-scheme=A: scheme A is not "),
     "--gang-scheduler-name": (["--gang-scheduler-name", "a b"], 1, "--gang-scheduler-name=a b: 'a b' is no name"),
     "--namespace": (["--namespace", "A"], 1, "--namespace=A: 'A' is no name of a namespace"),
     "--controller-threads": (["--controller-threads", "many"], 2, "invalid int value: 'many'"),
@@ -88,9 +84,7 @@ def test_every_flag_is_in_the_table() -> None:
     ) | ANY_TEXT
 
 
-def test_a_flag_that_cannot_take_effect_is_refused(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flags_without_effect_are_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "configure_logs", lambda **_: None)  # for the whole process otherwise
     parser = manager_parser()
     for arguments, code, text in FLAGS.values():
@@ -170,9 +164,7 @@ def test_each_flag_sets_its_option() -> None:
         assert value_of(parsed(flag).configuration, option) == value, flag
 
 
-def test_schemes_and_threads_are_those_of_every_kind_of_jobs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
-) -> None:
+def test_schemes_and_threads_are_those_of_all_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran) -> None:
     install_acmejob(tmp_path, monkeypatch)
     assert parsed("--enable-scheme=AcmeJob").configuration.training_operator.enable_scheme == ["acmejob"]
     concurrency = parsed("--controller-threads=4").configuration.controller.group_kind_concurrency

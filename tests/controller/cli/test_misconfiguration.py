@@ -157,8 +157,7 @@ async def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path, what: st
         )
     assert done.code == 1
     assert "Traceback" not in done.err
-    errors = [each for each in map(json.loads, done.err.splitlines()) if each["level"] == "error"]
-    (told,) = errors
+    (told,) = [each for each in map(json.loads, done.err.splitlines()) if each["level"] == "error"]
     assert told["event"] == "the manager cannot run"
     assert told["error"].startswith(f"cannot serve {what.removeprefix('secure ')} on ")
     assert f":{port}: " in told["error"]

@@ -223,9 +223,7 @@ def test_what_may_change_takes_effect(mounted: Mounted, reloader: ConfigurationR
     assert told(reloader) == []
 
 
-def test_what_needs_a_restart_is_told_once(
-    mounted: Mounted, reloader: ConfigurationReloader, applied: list[int]
-) -> None:
+def test_what_takes_restarts_is_told(mounted: Mounted, reloader: ConfigurationReloader, applied: list[int]) -> None:
     mounted.update("webhook: {port: 2}\nplugins: {options: {a: {b: 1}}}\n")
     assert told(reloader) == [
         {

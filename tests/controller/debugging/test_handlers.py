@@ -258,9 +258,7 @@ async def collect(event: asyncio.Event) -> None:
 
 
 @pytest.mark.guarantee("M-9")
-async def test_tasks_that_wait_at_one_place_are_shown_once_down_to_the_innermost_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_tasks_at_one_place_are_shown_once_down_to_the_innermost_call(monkeypatch: pytest.MonkeyPatch) -> None:
     event = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         for number in range(20):

@@ -103,8 +103,7 @@ def rich_view() -> JobView:
     webhook = {"name": "a.acme.io", "clientConfig": {"service": {"namespace": "acme", "name": "a"}}}
     labels = {"kubernetes.io/service-name": "a"}
     endpoints = {"endpoints": [{"conditions": {"ready": True}}]}
-    resources = [{"name": "cpu", "nominalQuota": "1", "total": "1"}]
-    flavor = {"name": "f", "resources": resources}
+    flavor = {"name": "f", "resources": [{"name": "cpu", "nominalQuota": "1", "total": "1"}]}
     groups = {"resourceGroups": [{"flavors": [flavor]}]}
     cluster_queue = named("ClusterQueue", "c", spec=groups, status={"flavorsReservation": [flavor]})
     assigned = {"flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}

@@ -200,9 +200,7 @@ JSON = st.recursive(
 
 
 @given(spec=JSON, status=JSON, conditions=JSON, reported=JSON, replicated=JSON)
-def test_whatever_an_object_has_in_it_there_is_a_record(
-    spec: Any, status: Any, conditions: Any, reported: Any, replicated: Any
-) -> None:
+def test_any_object_has_a_record(spec: Any, status: Any, conditions: Any, reported: Any, replicated: Any) -> None:
     for kind in ("TrainJob", "PyTorchJob"):
         for its_status in (status, {"conditions": conditions, "trainerStatus": reported, "jobsStatus": replicated}):
             for its_spec in (spec, {"trainer": replicated, "xReplicaSpecs": {"Worker": replicated}}):
@@ -267,8 +265,7 @@ def test_suspensions_count_once_and_what_no_store_takes_is_left_out() -> None:
             timeline=[TimelineEntry(at(0), "Created"), *(TimelineEntry(at(m), "Suspended") for m in minutes)],
         )
 
-    once = suspended(1)
-    twice = merged(merged(once, suspended(1)), suspended(5))
+    twice = merged(merged(suspended(1), suspended(1)), suspended(5))
     assert merged(twice, suspended(5)).suspensions == 2
     # What no store takes and credentials are left out.
     found = bounded(record(message="a\0b \ud800 Bearer abcdefghijklmnopqrstuvwxyz0123"))

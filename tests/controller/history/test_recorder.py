@@ -283,9 +283,7 @@ def test_a_record_never_waits_for_the_store(tmp_path: Path) -> None:
     assert names(tmp_path / "h") == ["job-1", "job-2"]
 
 
-def test_a_store_that_cannot_be_used_is_tried_again_and_told_of_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unusable_store_is_tried_again_and_told_of_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_module, "_SHORTEST_PAUSE", 0.01)
     store = Failing(tmp_path / "h")
     with capture_logs() as logged, writing(store) as writer:

@@ -319,8 +319,7 @@ def test_a_file_without_a_good_url_is_told_of_and_no_password(tmp_path: Path) ->
 def test_a_killed_process_leaves_whole_transactions(tmp_path: Path) -> None:
     """What is not committed is not there; what is stays, although nobody has closed anything."""
     file = tmp_path / "history.sqlite"
-    store = sqlite_store(file)
-    store.write([record(1)], now=NOON)
+    sqlite_store(file).write([record(1)], now=NOON)
     left = tmp_path / "left"
     left.mkdir()
     half = sqlite3.connect(file, isolation_level=None)

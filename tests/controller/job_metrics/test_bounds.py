@@ -93,9 +93,7 @@ def holding(*conditions: JsonObject) -> dict[str, JsonObject]:
          "error"),
     ],
 )  # fmt: skip
-def test_the_condition_of_a_container_that_failed_tells_the_cause(
-    failure: ContainerFailure, cause: Cause, kind: str
-) -> None:
+def test_the_condition_of_a_failed_container_has_the_cause(failure: ContainerFailure, cause: Cause, kind: str) -> None:
     """As the manager words it, which is all that is left of it after a restart."""
     told = FirstFailures()
     told.add([failure], {})

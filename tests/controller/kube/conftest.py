@@ -127,8 +127,7 @@ async def serving(context: ssl.SSLContext | None = None, port: int = 0) -> Async
     app.router.add_route("*", "/{tail:.*}", fake.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=context)
-    await site.start()
+    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
     host, port = runner.addresses[0][:2]
     fake.url = f"http{'s' if context else ''}://{host}:{port}"
     try:

@@ -244,9 +244,7 @@ def job_in(namespace: str, version: int) -> JsonObject:
     return job
 
 
-async def test_no_trainjob_is_seen_before_everything_else_of_its_namespace(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
+async def test_no_trainjob_is_seen_before_all_else_of_its_namespace(cluster: Cluster, clock: VirtualClock) -> None:
     """It would be judged by less than there is: its JobSet would seem to be gone."""
     caches, queue = caches_of(cluster, clock, "a", "b"), WorkQueue(clock=clock)
     caches.add_trainjob_handlers(queue)
@@ -286,9 +284,7 @@ async def test_a_namespace_in_which_something_may_not_be_read_is_left_out_and_to
     assert [each["namespace"] for each in logs if each["event"] == "the namespace is served now"] == ["b"]
 
 
-async def test_when_no_namespace_may_be_read_it_waits_and_says_which_right_is_missing(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
+async def test_when_no_namespace_may_be_read_it_waits_and_says_why(cluster: Cluster, clock: VirtualClock) -> None:
     cluster.refusals = {(JOBSETS.name, namespace): Forbidden(status=403) for namespace in ("a", "b")}
     caches = caches_of(cluster, clock, "a", "b")
     async with running(caches) as waiting:
@@ -349,9 +345,7 @@ async def test_whoever_finds_that_the_server_is_back_tells_all_others(cluster: C
 
 
 @pytest.mark.guarantee("E-7", "R-27")
-async def test_who_is_refused_or_told_to_wait_does_so_when_the_server_is_back(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
+async def test_who_is_refused_or_must_wait_does_when_the_server_is_back(cluster: Cluster, clock: VirtualClock) -> None:
     cluster.refusals = {
         ("limitranges", None): TooManyRequests(status=429, retry_after=50.0),
         (JOBSETS.name, None): NotFound(status=404, reason="NotFound"),
@@ -388,9 +382,7 @@ async def test_a_hundred_namespaces_have_one_series_of_each_metric(cluster: Clus
     assert not [resource for resource in resources if "team-" in resource]
 
 
-async def test_a_namespace_that_is_deleted_and_made_again_is_served_again(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
+async def test_a_namespace_that_is_deleted_and_made_anew_is_served(cluster: Cluster, clock: VirtualClock) -> None:
     """Its Role goes with it: what was watched goes on until the watch ends, and is asked for until it is allowed."""
     caches, queue = caches_of(cluster, clock, "a", "b"), WorkQueue(clock=clock)
     caches.add_trainjob_handlers(queue)

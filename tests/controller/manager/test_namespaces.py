@@ -1,7 +1,5 @@
 """Managers of named namespaces (`watchNamespaces`), with the rights that are generated for them and no others."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
@@ -162,9 +160,7 @@ async def test_what_becomes_of_its_certificate_is_told_in_its_own_namespace(stac
     assert [each for each in logs if each["event"] == "a right is missing"] == []
 
 
-async def test_two_managers_of_the_whole_cluster_tell_of_each_other(
-    stack: Stack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_two_managers_of_a_whole_cluster_tell_it(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both go on: whoever may write a lease somewhere must not be able to stop the manager of a cluster."""
     monkeypatch.setattr(other_leaders, "SECOND_LOOK", 0.5)
     monkeypatch.setattr(other_leaders, "LOOK_EVERY", 0.5)

@@ -68,9 +68,7 @@ async def running(stack: Stack, directory: Path, *, cut: bool = False) -> AsyncI
 
 
 @pytest.mark.guarantee("R-27")
-async def test_while_the_server_is_away_webhooks_answer_from_caches_and_nobody_restarts_it(
-    stack: Stack, tmp_path: Path
-) -> None:
+async def test_while_the_server_is_away_webhooks_answer_without_a_restart(stack: Stack, tmp_path: Path) -> None:
     """It stays alive and ready: a restart would cost the caches, which are all that there is."""
     async with running(stack, tmp_path / "certs") as manager:
         await manager.probes.until("readyz", status=200)

@@ -210,9 +210,7 @@ def test_options_that_do_not_fit_change_nothing(running: Running, options: str, 
         ),
     ],
 )
-def test_what_would_change_more_than_the_plugin_waits_for_a_restart(
-    running: Running, options: str, reason: str
-) -> None:
+def test_what_changes_more_than_the_plugin_waits_for_a_restart(running: Running, options: str, reason: str) -> None:
     told, waiting = running.reload(options)
     assert (told["log_level"], told["plugin"]) == ("warning", "painter")
     assert "wait for a restart of the manager; it goes on with the old ones" in told["event"]

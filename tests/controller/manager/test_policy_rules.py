@@ -1,7 +1,5 @@
 """The rights that are declared, who needs them, and the roles that grant them: no more than what was declared."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The process: a heap that is frozen, tidied and given back, and a monitored event loop (K-12, P-22)."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import platform

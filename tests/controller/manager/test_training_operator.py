@@ -92,9 +92,7 @@ async def test_jobs_are_counted_by_state_while_the_manager_leads(stack: Stack) -
         await until(is_gone)
 
 
-async def test_without_definitions_nothing_is_read_and_those_that_come_are_served_if_they_may_be_read(
-    stack: Stack,
-) -> None:
+async def test_without_definitions_nothing_is_read_and_those_that_come_are_served_if_allowed(stack: Stack) -> None:
     """A role of before a kind came holds up no other: TrainJobs would not be admitted any more."""
     assert stack.cluster is not None
     add = stack.cluster.faults.add

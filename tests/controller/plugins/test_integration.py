@@ -78,8 +78,7 @@ async def test_the_configuration_says_how_plugins_are_contained(team: Stack) -> 
 
 
 def _new(obj: JsonObject) -> JsonObject:
-    kept = {key: obj["metadata"][key] for key in ("name", "namespace")}
-    return {**obj, "metadata": kept}
+    return {**obj, "metadata": {key: obj["metadata"][key] for key in ("name", "namespace")}}
 
 
 MODULE = """

@@ -1,7 +1,5 @@
 """Which plugins of a configuration run, what is said of those that do not load, and what slow ones cost."""
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -183,8 +181,7 @@ def test_the_package_decides_whose_a_plugin_is_whatever_the_name_of_the_distribu
     """Whoever packages Trainmaster may call the distribution something else."""
     shipped = next(each for each in discover() if each.name == "jobset")
     vendored = EntryPoint(shipped.name, shipped.value, GROUP)
-    section = Plugins(enabled=[])
-    found = load(section, options={}, features=(), points=[vendored, point("acme", acme())])
+    found = load(Plugins(enabled=[]), options={}, features=(), points=[vendored, point("acme", acme())])
     assert [plugin.name for plugin in found.plugins] == ["jobset"]
     assert not Framework(found.plugins, guard=refusing).guards_others
 

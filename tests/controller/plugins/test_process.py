@@ -97,9 +97,7 @@ async def test_the_manager_runs_without_a_plugin_that_does_not_load_and_follows_
                 assert response.status == 200
 
 
-async def test_otherwise_it_ends_and_says_which_distribution_and_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_otherwise_it_ends_with_the_distribution_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.yaml").write_text(CONFIGURATION.format(port=free_port(), on_load_error="fail", colour="blue"))
     async with running(tmp_path, monkeypatch) as manager:
         told = await logged(manager, "the manager cannot run")

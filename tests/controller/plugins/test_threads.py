@@ -1,7 +1,5 @@
 """Plugins that keep failing or take too long: quarantine, and the threads in which they run."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Iterator

@@ -29,8 +29,7 @@ async def run(world: World) -> None:
 
 
 def patch(world: World, nodes: int) -> None:
-    job = world.find("TrainJob")
-    world.change("TrainJob", spec={**job["spec"], "trainer": {"numNodes": nodes}})
+    world.change("TrainJob", spec={**world.find("TrainJob")["spec"], "trainer": {"numNodes": nodes}})
 
 
 def size(world: World) -> int:

@@ -1,7 +1,5 @@
 """What a manager makes of attempts that ended, in virtual time: what is charged, replaced, avoided and failed."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest
@@ -71,8 +69,7 @@ async def test_an_eviction_is_not_charged_though_peers_crash_of_it(budget: int, 
     assert f"all pods are made anew: {cluster.last['message']}" in cluster.world.events
     assert "Failed" not in cluster.world.conditions
     await cluster.renew()
-    jobset = cluster.world.find("JobSet")
-    assert jobset["spec"]["failurePolicy"]["maxRestarts"] == budget
+    assert cluster.world.find("JobSet")["spec"]["failurePolicy"]["maxRestarts"] == budget
     assert cluster.labels["trainmaster.dev/attempts-before"] == "1"
     assert cluster.job_status["restarts"] == 1
 
@@ -184,9 +181,7 @@ async def test_pods_deleted_by_a_suspension_tell_nothing_of_how_the_attempt_ends
 
 
 @pytest.mark.parametrize(("counts", "charged"), [(True, True), (False, False)])
-async def test_of_an_attempt_that_nobody_saw_the_jobset_knows_whether_it_is_charged(
-    counts: bool, charged: bool
-) -> None:
+async def test_of_an_unseen_attempt_the_jobset_knows_whether_it_is_charged(counts: bool, charged: bool) -> None:
     """The manager was away: pods that go say nothing of what was before."""
     cluster = await started(maxRestarts=3)
     going = cluster.pod(1, deleted={"deletionTimestamp": "2026-01-01T00:00:05Z"})
@@ -328,9 +323,7 @@ async def test_a_jobset_that_has_failed_before_anything_was_written_down_is_judg
         ({"maxRestarts": 1, "spent": 1}, "Restart", "MaxRestartsExceeded", False),
     ],
 )
-def test_a_violation_restarts_or_fails_the_job(
-    policy: JsonObject, action: str, failure: str | None, replaces: bool
-) -> None:
+def test_violations_restart_or_fail_jobs(policy: JsonObject, action: str, failure: str | None, replaces: bool) -> None:
     spent = policy.get("spent", 0)
     built = BuiltPolicy(ResiliencePolicy(maxRestarts=policy.get("maxRestarts")))
     attempts = [{"number": 0, "reason": "Failed", "message": "", "charged": True}] * spent
@@ -364,10 +357,7 @@ def test_of_any_number_of_attempts_only_those_that_are_remembered_are_looked_at(
 
     built = BuiltPolicy(ResiliencePolicy(maxRestarts=999_999), attempts=attempts)
     stored = {"attempts": [{"number": 0, "reason": "Failed", "charged": False}], "chargedRestarts": 0}
-    jobset = {
-        "metadata": {"uid": "uid"},
-        "status": {"restarts": restarts, "restartsCountTowardsMax": charged},
-    }
+    jobset = {"metadata": {"uid": "uid"}, "status": {"restarts": restarts, "restartsCountTowardsMax": charged}}
     now = datetime(2026, 1, 1, tzinfo=UTC)
     early = judge(built, stored, jobset, facts, waited=0.0, now=now)
     assert (early.status["chargedRestarts"], early.news) == (0, [])

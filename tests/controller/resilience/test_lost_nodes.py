@@ -1,7 +1,5 @@
 """Nodes that are lost, in virtual time: whose pods are removed, when, and how."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Jobs that stand still, break a rule about their log or train alone, in virtual time: what is found, read and done."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
@@ -321,9 +319,7 @@ async def test_a_manager_that_was_away_finds_what_stands_still_and_nothing_else(
 
 
 @pytest.mark.parametrize(("source", "rules", "then"), SOURCES)
-async def test_a_manager_that_takes_over_knows_that_a_training_stands_still(
-    source: str, rules: list[Any], then: str
-) -> None:
+async def test_a_manager_that_takes_over_knows_what_stands_still(source: str, rules: list[Any], then: str) -> None:
     training = await started({"progress": {"within": "40s", "action": "Event"}, "logs": rules})
     for stalls in (1, 2):
         await training.train(30, source)

@@ -76,9 +76,7 @@ async def refuse(*_arguments: object, **_options: object) -> Never:
 
 
 @pytest.mark.guarantee("H-13")
-async def test_a_server_is_ready_while_it_can_connect_to_itself_once_a_second_for_all_who_ask(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_server_is_ready_while_it_can_connect_to_itself_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was served and cannot be reached is a matter for another process; what is not served yet is not.
 
     Probes of any number of kubelets cost one connection a second, and none of them hears of an older one.
@@ -259,9 +257,7 @@ def test_unchanged_damaged_or_lost_files_leave_the_old_pair(mounted: Mounted, ce
 @pytest.mark.parametrize(
     ("called", "told"), [("server", False), ("localhost", False), ("trainer.kubeflow.svc", True), (None, False)]
 )
-def test_a_certificate_for_another_name_is_told_of_once_and_served(
-    mounted: Mounted, called: str | None, told: bool
-) -> None:
+def test_certificates_of_other_names_are_told_and_served(mounted: Mounted, called: str | None, told: bool) -> None:
     mounted.put(Authority())
     certs = CertWatcher(mounted.directory, Tls(), called=called)
     with capture_logs() as logs:

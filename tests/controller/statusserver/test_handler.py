@@ -175,9 +175,7 @@ async def test_a_finished_trainjob_takes_no_reports(http: StatusClient, trainers
     assert (answer.code, answer.message) == (403, "Forbidden: the TrainJob has finished")
 
 
-async def test_without_a_token_for_this_there_is_no_answer_but_forbidden_and_no_review(
-    http: StatusClient, trainers: Trainers
-) -> None:
+async def test_without_a_token_for_this_all_is_forbidden_without_review(http: StatusClient, trainers: Trainers) -> None:
     pod = await trainers.create("train")
     good = await trainers.token("train", pod=pod)
     audiences = ("https://kubernetes.default.svc", status_audience(NAMESPACE, "other"))
@@ -198,8 +196,7 @@ async def test_without_a_token_for_this_there_is_no_answer_but_forbidden_and_no_
 
 
 async def test_nobody_learns_which_trainjobs_there_are(http: StatusClient, trainers: Trainers) -> None:
-    pod = await trainers.create("train")
-    token = await trainers.token("nothing", pod=pod)
+    token = await trainers.token("nothing", pod=await trainers.create("train"))
     assert (await http.post("nothing", token)).body == FORBIDDEN
     assert (await http.post("..%2Ftrain", token)).body == FORBIDDEN
     assert (await http.post("train", token, namespace="elsewhere")).body == FORBIDDEN
@@ -209,9 +206,7 @@ async def test_nobody_learns_which_trainjobs_there_are(http: StatusClient, train
 
 
 @pytest.mark.defect("S4")
-async def test_the_api_server_is_asked_and_nobody_else(
-    stack: Stack, http: StatusClient, trainers: Trainers, token: str
-) -> None:
+async def test_only_the_api_server_is_asked(stack: Stack, http: StatusClient, trainers: Trainers, token: str) -> None:
     """One request for a report, and four more for a token and a pod that are new; no issuer is discovered."""
     assert stack.cluster is not None
     add = stack.cluster.faults.add
@@ -230,9 +225,7 @@ async def test_the_api_server_is_asked_and_nobody_else(
     assert reviews() == before + 2, "they are remembered for a while"
 
 
-async def test_who_reports_too_often_is_told_when_to_come_again(
-    http: StatusClient, trainers: Trainers, token: str
-) -> None:
+async def test_who_reports_too_often_is_told_when_to_return(http: StatusClient, trainers: Trainers, token: str) -> None:
     other = await trainers.token("other", pod=await trainers.create("other"))
     codes = [(await http.post("train", token, {})).code for _ in range(REPORTS_BURST)]
     assert codes == [200] * REPORTS_BURST
@@ -257,9 +250,7 @@ async def test_there_is_one_method_and_one_path(http: StatusClient) -> None:
         assert (answer.code, answer.body) == (404, expected), (method, path)
 
 
-async def test_a_large_body_is_refused_by_its_announcement_and_is_invalid_in_chunks(
-    http: StatusClient, token: str
-) -> None:
+async def test_a_large_body_is_refused_when_announced_and_invalid_in_chunks(http: StatusClient, token: str) -> None:
     padding = b" " * (LARGEST_BODY - len(orjson.dumps(REPORT)))
     assert (await http.post("train", token, orjson.dumps(REPORT) + padding)).code == 200
     answer = await http.post("train", token, orjson.dumps(REPORT) + padding + b" ")
@@ -277,9 +268,7 @@ async def test_a_large_body_is_refused_by_its_announcement_and_is_invalid_in_chu
 # What goes wrong
 
 
-async def test_an_api_server_that_fails_is_an_internal_error_without_details(
-    stack: Stack, http: StatusClient, token: str
-) -> None:
+async def test_a_failing_api_server_is_an_error_without_details(stack: Stack, http: StatusClient, token: str) -> None:
     assert stack.cluster is not None
     expected = {**FORBIDDEN, "message": "Internal error", "reason": "InternalError", "code": 500}
     for verb, resource, said in (
@@ -329,9 +318,7 @@ async def test_only_so_many_requests_are_answered_at_once_and_each_within_a_time
         assert (answer.code, answer.headers["Retry-After"]) == (429, "5")
 
 
-async def test_what_nobody_foresaw_is_an_answer_and_a_line_in_the_log(
-    http: StatusClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_unforeseen_is_an_answer_and_a_log_line(http: StatusClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StatusHandler, "handle", None)
     with capture_logs() as logs:
         answer = await http.post("train", "a.b.c")

@@ -1,7 +1,5 @@
 """`trainmaster.report`: a training reports by it, and is neither held up nor ended by it."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import runpy
@@ -73,9 +71,7 @@ async def flush() -> None:
     await asyncio.to_thread(report.flush)
 
 
-async def test_what_a_training_reports_is_in_the_status_of_its_job(
-    http: StatusClient, trainers: Trainers, enter: Enter
-) -> None:
+async def test_what_is_reported_is_in_the_status_of_jobs(http: StatusClient, trainers: Trainers, enter: Enter) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     enter(f"http://127.0.0.1:{http.port}{status_path(NAMESPACE, 'train')}", token, RANK="0", WORLD_SIZE="8")
     report.progress(percent=45.7, metrics={"loss": 0.23471111}, checkpoint=True, remaining_seconds=7.5)
@@ -142,9 +138,7 @@ async def test_trouble_costs_one_warning(
 
 
 @pytest.mark.parametrize("seconds", ["60", "9" * 30, "9" * 5000], ids=len)
-async def test_a_server_that_has_no_time_is_asked_again_when_it_says(
-    recorder: Recorder, enter: Enter, seconds: str
-) -> None:
+async def test_a_busy_server_is_asked_again_when_it_says(recorder: Recorder, enter: Enter, seconds: str) -> None:
     enter(recorder.url)
     recorder.answer = answering(429, Retry_After=seconds)
     report.progress(percent=1)

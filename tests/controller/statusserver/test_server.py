@@ -239,9 +239,7 @@ def forged(token: str, count: int) -> list[str]:
     return [f"{head}.{claims}.{number:03}{signature[3:]}" for number in range(count)]
 
 
-async def test_who_is_refused_too_often_is_not_reviewed_again_for_a_while(
-    http: StatusClient, trainers: Trainers
-) -> None:
+async def test_who_is_refused_too_often_is_not_reviewed_for_a_while(http: StatusClient, trainers: Trainers) -> None:
     """Who can make up tokens must not use up the requests of those who report, also when their review is over."""
     good = await trainers.token("train", pod=await trainers.create("train"))
     assert (await http.post("train", good)).code == 200
@@ -280,9 +278,7 @@ async def test_many_good_tokens_of_one_address_get_through_at_once(http: StatusC
     assert reviews() == before + len(tokens), "each was reviewed, though only so many may be under way"
 
 
-async def test_one_token_is_reviewed_once_however_often_it_comes_at_once(
-    stack: Stack, http: StatusClient, trainers: Trainers
-) -> None:
+async def test_a_token_that_comes_often_is_reviewed_once(stack: Stack, http: StatusClient, trainers: Trainers) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     assert stack.cluster is not None
     seen = stack.cluster.faults.add(Delay(0), verb="create", resource="tokenreviews")
@@ -292,9 +288,7 @@ async def test_one_token_is_reviewed_once_however_often_it_comes_at_once(
     assert (seen.count, read.count) == (1, 1)
 
 
-async def test_junk_costs_nothing_and_takes_nothing_from_others_of_its_address(
-    http: StatusClient, trainers: Trainers
-) -> None:
+async def test_junk_costs_nothing_and_nobody_else_of_its_address(http: StatusClient, trainers: Trainers) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     before = reviews()
     codes = [(await http.post("train", f"a.{'x' * n}.c")).code for n in range(REFUSALS_BURST * 3)]

@@ -462,6 +462,5 @@ async def test_an_exemplar_leads_to_the_trace_of_the_job_that_was_measured(stack
 
     async with collector() as receiver, traced(stack, receiver.endpoint):
         await create(stack, "measured")
-        exemplar = await until(measured)
-        trace = exemplar["trace_id"]
+        trace = (await until(measured))["trace_id"]
         await receiver.got(lambda: [each for each in reconciles(receiver, "measured") if each.trace_id == trace])

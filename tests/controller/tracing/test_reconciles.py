@@ -83,9 +83,7 @@ async def traced(*steps: object, uid: str | None = "u", rate: int = 1_000_000) -
         (RequeueAfter(600), "requeue_after", None, None),
     ],
 )
-async def test_what_went_wrong_is_told_by_the_span(
-    step: object, result: str, kind: str | None, text: str | None
-) -> None:
+async def test_the_span_tells_what_went_wrong(step: object, result: str, kind: str | None, text: str | None) -> None:
     span, *_ = await traced(step)
     attributes = dict(span.attributes or {})
     assert attributes["trainmaster.reconcile.result"] == result
@@ -100,9 +98,7 @@ async def test_what_went_wrong_is_told_by_the_span(
 
 
 @pytest.mark.guarantee("K-14")
-async def test_what_is_not_sampled_leaves_nothing_and_what_is_gone_has_no_links(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_is_not_sampled_leaves_nothing_and_what_is_gone_no_links(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await traced(DONE, RuntimeError("odd"), rate=0) == []
     # An object that is gone has a span without links.
     first, second = await traced(DONE, DONE, uid=None)

@@ -307,8 +307,7 @@ async def test_webhooks_ask_by_a_client_that_no_reconcile_waits_for(stack: Stack
     setup = Setup(
         stack.access, served(tmp_path, port), Framework(load_plugins()), new_client=NotingClient, elect_in_thread=False
     )
-    running = Manager(setup)
-    task = asyncio.create_task(running.run(stop))
+    task = asyncio.create_task(Manager(setup).run(stop))
     await answering(port, certificates)
     trust = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=str(certificates.authority)))
     async with aiohttp.ClientSession(f"https://127.0.0.1:{port}", connector=trust) as session:

@@ -1,7 +1,5 @@
 """API servers: one that enforces RBAC, and one with webhooks."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """JSON Patch and JSON Merge Patch: the examples of their RFCs, limits, and the words of the API server."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Selectors: the grammar of Kubernetes label and field selectors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`trainmaster cluster` as a program: how it starts, tells about itself, ends, and comes back after being killed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -62,8 +60,7 @@ async def test_a_cluster_in_the_background_lives_until_it_is_taken_down(home: Pa
     assert status.code == 3
     assert "not running" in status.out
 
-    purge = await trainmaster("cluster", "down", "--purge", cwd=home)
-    assert purge.code == 0
+    assert (await trainmaster("cluster", "down", "--purge", cwd=home)).code == 0
     assert not state.exists()
 
 

@@ -1,7 +1,5 @@
 """`trainmaster cluster down`: what it says of the training that ends with the cluster."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A signal ends `cluster up` at any moment of its start: nothing is left over, and the next start works."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from pathlib import Path

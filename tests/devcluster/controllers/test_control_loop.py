@@ -1,7 +1,5 @@
 """The loop of controllers: what it promises whatever they do, also with writes that fail and restarts in between."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
@@ -244,8 +242,7 @@ async def test_the_end_is_the_same_whatever_fails_on_the_way(seed: int, jobset_d
     await unsteady(cluster, store)
 
     await end_pods(cluster, store, "js-init-0", "Failed", limit=1)
-    init = cluster.api.get(JOBS, "default", "js-init-0")
-    assert init["status"]["failed"] == 1
+    assert cluster.api.get(JOBS, "default", "js-init-0")["status"]["failed"] == 1
     await end_pods(cluster, store, "js-init-0", "Succeeded")
     assert [job["metadata"]["name"] for job in cluster.objects(JOBS)] == ["js-init-0", "js-node-0", "js-node-1"]
 

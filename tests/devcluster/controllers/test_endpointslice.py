@@ -1,7 +1,5 @@
 """The EndpointSlice controller against the API, with hand-set pod statuses."""
 
-from __future__ import annotations
-
 import pytest
 from support.devcluster.stepper import Stepper
 from support.workloads import LABELS, make_ready, replicaset, service, template

@@ -1,7 +1,5 @@
 """Namespaces: what each comes with, and what holds one that ends."""
 
-from __future__ import annotations
-
 import pytest
 from support.devcluster.stepper import Stepper
 

@@ -1,7 +1,5 @@
 """Nodes that fail, come back or are deleted, and what becomes of their pods, in virtual time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

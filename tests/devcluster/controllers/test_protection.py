@@ -1,7 +1,5 @@
 """The end of persistent volume claims; that of PodGroups is in the tests of the gang scheduler."""
 
-from __future__ import annotations
-
 import pytest
 from support.devcluster.stepper import Stepper
 

@@ -1,7 +1,5 @@
 """The ReplicaSet controller against the API, with hand-set pod statuses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -49,8 +47,7 @@ async def test_a_pod_that_goes_or_fails_is_replaced(cluster: Stepper) -> None:
     first, second = cluster.objects(PODS)
     await cluster.end_pod(first)
     await cluster.set_pod(second, "Failed")
-    running = [pod for pod in cluster.objects(PODS) if pod["status"]["phase"] == "Pending"]
-    assert len(running) == 2
+    assert len([pod for pod in cluster.objects(PODS) if pod["status"]["phase"] == "Pending"]) == 2
     assert get(cluster)["status"]["replicas"] == 2
 
 

@@ -1,7 +1,5 @@
 """Taints with the effect NoExecute, in virtual time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

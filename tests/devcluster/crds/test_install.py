@@ -1,7 +1,5 @@
 """How definitions come to a cluster: set right, and left alone when they are right."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A node of the embedded cluster in each mode of networking, and the kubelet that runs on it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

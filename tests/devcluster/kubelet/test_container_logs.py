@@ -1,7 +1,5 @@
 """What the log of a container shows, with the options of `kubectl logs`."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """How containers end, and start again in their pods, as a kubelet tells it: codes, messages, counts and logs."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What containers are given: their environment, and the directories of the kubelet."""
 
-from __future__ import annotations
-
 import base64
 import errno
 import os

@@ -1,7 +1,5 @@
 """Programs that are executed in a running container: their streams, their terminal, their end."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -71,10 +69,7 @@ async def test_what_cannot_be_started_says_why(node: Node, running: Kubelet) -> 
     pod = node.api.get(PODS, "default", "p")
     async with running.execute(pod, "c", ["no-such-program"], stdin=True, tty=False) as execution:
         assert await printed(execution) == (b"", b"")
-    assert (execution.code, execution.error) == (
-        None,
-        'exec: "no-such-program": executable file not found in $PATH',
-    )
+    assert (execution.code, execution.error) == (None, 'exec: "no-such-program": executable file not found in $PATH')
 
 
 async def test_a_container_that_has_ended_runs_nothing(node: Node, kubelet: Kubelet) -> None:

@@ -1,7 +1,5 @@
 """What is kept of deleted pods: their logs, as long as their job is there, within a limit."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

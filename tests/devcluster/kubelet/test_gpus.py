@@ -1,7 +1,5 @@
 """The Node object, and GPUs: of the host, and as containers get them."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -126,9 +124,7 @@ def test_fake_ones_take_the_place_of_real_ones(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("there", [True, False])
-def test_the_device_for_memory_is_there_before_pods_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
-) -> None:
+def test_the_device_for_memory_precedes_all_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
     """Pods get the devices that there are; on a machine where nobody has used CUDA yet this one is missing."""
     programs, devices = tmp_path / "bin", tmp_path / "dev"
     programs.mkdir()

@@ -1,7 +1,5 @@
 """Init containers that wait for the name of a pod, as those of PyTorchJobs do."""
 
-from __future__ import annotations
-
 import pytest
 from support.commands import eventually
 from support.node import RESOLVING, Node, sh
@@ -44,8 +42,7 @@ async def test_a_worker_waits_for_its_master(node: Node, kubelet: Kubelet, scrip
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "master"}, "spec": spec}
     await node.api.create(SERVICES, service, namespace="default")
     await node.create(sh("exec sleep 600"), name="m", labels={"role": "master"})
-    done = await node.phase("Succeeded", name="worker")
-    ended = done["status"]["initContainerStatuses"][0]
+    ended = (await node.phase("Succeeded", name="worker"))["status"]["initContainerStatuses"][0]
     assert (ended["state"]["terminated"]["reason"], ended["ready"], ended["restartCount"]) == ("Completed", True, 0)
     assert await node.log(kubelet, name="worker") == "trains\n"
     text = await node.log(kubelet, name="worker", container="init-pytorch")

@@ -1,7 +1,5 @@
 """The kubelet with the real API and real processes, in both modes of networking."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os
@@ -210,8 +208,7 @@ async def test_an_idle_node_is_not_written_again(node: Node, monkeypatch: pytest
     async with node.running():
         await eventually(lambda: looks >= 20)
     assert written == ["ADDED", "MODIFIED"], "nor does a restart write it"
-    status = node.api.get(NODES, None, "laptop")["status"]
-    assert status["capacity"]["pods"] == "1k"
+    assert node.api.get(NODES, None, "laptop")["status"]["capacity"]["pods"] == "1k"
 
 
 async def test_a_node_and_claims_that_a_full_disk_refuses_are_written_when_there_is_space(
@@ -246,9 +243,7 @@ async def test_a_node_and_claims_that_a_full_disk_refuses_are_written_when_there
     node.store.close()
 
 
-async def test_a_pod_is_kept_from_nothing_that_the_user_may_do_as_the_guide_says(
-    node: Node, kubelet: Kubelet, tmp_path: Path
-) -> None:
+async def test_a_pod_may_do_what_the_user_may_as_the_guide_says(node: Node, kubelet: Kubelet, tmp_path: Path) -> None:
     """What docs/embedded-cluster.md says it does not protect from: files, the token, processes and the network."""
     token = tmp_path / "token"
     token.write_text("of the administrator")

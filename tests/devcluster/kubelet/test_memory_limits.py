@@ -1,7 +1,5 @@
 """Containers that use more memory than their limit are killed, as by the kernel's OOM killer (Linux)."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

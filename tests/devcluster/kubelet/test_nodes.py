@@ -1,7 +1,5 @@
 """Several nodes of one kubelet, and one of them that fails, with real processes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

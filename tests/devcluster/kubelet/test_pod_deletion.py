@@ -1,7 +1,5 @@
 """What becomes of pods that are deleted: their processes end, nothing of them is left. In both modes of networking."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """The pod state machine, without processes: which actions and which status follow from what happened."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 
@@ -50,8 +48,7 @@ def test_sidecars_start_before_main_containers_and_end_after_them() -> None:
     machine.start("proxy")
     assert machine.actions().start == ["one"]
     assert machine.run_and_exit("one").start == ["main"]
-    actions = machine.run_and_exit("main")
-    assert actions.terminate == ["proxy"]
+    assert machine.run_and_exit("main").terminate == ["proxy"]
     assert (machine.lifecycle.phase, machine.lifecycle.finished) == ("Running", False)
     assert machine.actions(after=30).kill == ["proxy"]
     machine.exit("proxy", 137)
@@ -241,8 +238,7 @@ def restarted(machine: Machine) -> Machine:
 
 
 def test_a_lost_container_fails_the_pod_that_may_not_restart() -> None:
-    machine = running(restartPolicy="Never")
-    again = restarted(machine)
+    again = restarted(running(restartPolicy="Never"))
     assert again.actions().start == []
     terminated = again.status()["containerStatuses"][0]["state"]["terminated"]
     assert (terminated["exitCode"], terminated["reason"]) == (137, LOST_REASON)

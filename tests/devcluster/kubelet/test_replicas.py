@@ -1,7 +1,5 @@
 """Pods of a ReplicaSet, which all want the same ports, in both modes of networking."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 

@@ -1,7 +1,5 @@
 """What a container installs is its own, and the environment of the cluster stays as it is."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
@@ -107,9 +105,7 @@ def unchanged(below: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_program_of_the_environment_below_runs_in_that_of_the_container(
-    base: BaseEnvironment, tmp_path: Path, run: Run
-) -> None:
+def test_a_program_from_below_runs_in_that_of_the_container(base: BaseEnvironment, tmp_path: Path, run: Run) -> None:
     """As torchrun does, which starts its workers with `sys.executable`."""
     environment = base.virtual_environment(tmp_path / "c")
     assert run(environment, "tiny") == f"1.0 {environment.directory}/bin/python\n"
@@ -117,9 +113,7 @@ def test_a_program_of_the_environment_below_runs_in_that_of_the_container(
 
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("pip", ["python -m pip install", "pip install --user"])
-def test_an_upgrade_comes_before_what_is_below_and_leaves_it(
-    base: BaseEnvironment, tmp_path: Path, run: Run, pip: str
-) -> None:
+def test_an_upgrade_precedes_what_is_below_unharmed(base: BaseEnvironment, tmp_path: Path, run: Run, pip: str) -> None:
     environment, other = (base.virtual_environment(tmp_path / name) for name in "ab")
     run(environment, f"{pip} -q --no-warn-script-location tinypkg==2.0")
     assert run(environment, "tiny; python -c 'import tinypkg; print(tinypkg.version)'").split()[::2] == ["2.0", "2.0"]
@@ -173,9 +167,7 @@ def test_packages_of_the_interpreter_that_the_environment_below_does_not_see_sta
         ("", None),
     ],
 )
-def test_only_programs_of_the_python_below_get_another_one(
-    tmp_path: Path, below: Path, head: str, expected: str | None
-) -> None:
+def test_programs_of_the_python_below_get_another(tmp_path: Path, below: Path, head: str, expected: str | None) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     program = programs / "it's a program"
@@ -221,9 +213,7 @@ async def test_containers_share_nothing_that_they_install(node: Node, kubelet: K
 
 
 @pytest.mark.parametrize("node", [pytest.param(FOUND, id="namespaces", marks=needs_namespaces)], indirect=True)
-async def test_a_volume_over_the_state_directory_leaves_the_programs_of_the_environment(
-    node: Node, kubelet: Kubelet
-) -> None:
+async def test_a_volume_over_the_state_directory_leaves_the_programs_as_they_are(node: Node, kubelet: Kubelet) -> None:
     mounts = [{"name": "v", "mountPath": str(node.directory.parent)}]
     await node.create(sh("command -v pip; pip --version", volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}])
     await node.phase("Succeeded")

@@ -1,7 +1,5 @@
 """The built-in runtimes: there from the start, and never again what somebody did not want."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -76,9 +74,7 @@ async def test_all_are_installed_as_they_are_deployed_and_not_written_again(api:
     assert api.revision == before
 
 
-async def test_what_somebody_did_is_kept_and_the_rest_is_brought_up_to_date(
-    api: Api, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_what_somebody_did_is_kept_and_the_rest_updated(api: Api, capsys: pytest.CaptureFixture[str]) -> None:
     """One was there before any of ours, in a cluster of an earlier version; one was deleted and made anew, so that it
     has the name and the generation of ours; a label of ours that was changed is a change, a label of others is none."""
     framework = "trainer.kubeflow.org/framework"

@@ -1,7 +1,5 @@
 """The configuration that the manager runs with: where its servers are, and that it follows the user's file."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 import socket
@@ -106,9 +104,7 @@ def test_what_the_user_says_of_the_status_server_counts(tmp_path: Path, webhooks
 
 
 @pytest.mark.parametrize("content", [b"a: [", b"- 1", b"webhook: 1", b"metrics: x", None])
-def test_what_cannot_be_merged_is_left_to_the_manager(
-    tmp_path: Path, webhooks: ManagerWebhooks, content: bytes | None
-) -> None:
+def test_the_manager_gets_what_no_merge_takes(tmp_path: Path, webhooks: ManagerWebhooks, content: bytes | None) -> None:
     file = tmp_path / "given.yaml"
     if content is not None:
         file.write_bytes(content)
@@ -182,8 +178,7 @@ class TestARunningCluster:
             command = python(f"{SNIPPET}\nreport(42, 17, loss=0.5)")
             await client.create(TRAINJOBS, trainjob("reports", trainer={"command": command}), namespace="default")
             assert (await ended(client, "reports"))["type"] == "Complete"
-            done = await client.get(TRAINJOBS, "default", "reports")
-            status = done["status"]["trainerStatus"]
+            status = (await client.get(TRAINJOBS, "default", "reports"))["status"]["trainerStatus"]
             assert status.pop("lastUpdatedTime").startswith("20")
             assert status == {
                 "progressPercentage": 42,

@@ -1,7 +1,5 @@
 """The health of the manager, what a cluster registers and publishes of it, and tells of its end."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any
@@ -119,9 +117,7 @@ EVERY_KIND = ["jaxjob", "paddlejob", "pytorchjob", "tfjob", "xgboostjob"]
         ("garbage", EVERY_KIND),
     ],
 )
-async def test_webhooks_of_jobs_are_registered_where_they_are_answered(
-    section: Any, kinds: list[str], tmp_path: Path
-) -> None:
+async def test_webhooks_of_jobs_are_registered_where_served(section: Any, kinds: list[str], tmp_path: Path) -> None:
     """Nobody could create a job otherwise: about a kind that is not served the manager knows nothing."""
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump({} if section is None else {"trainingOperator": section}))

@@ -1,7 +1,5 @@
 """What runtimes need that images would have: found out at once, and told to who uses such a runtime."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import sys

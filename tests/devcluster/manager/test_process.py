@@ -1,7 +1,5 @@
 """The manager inside of `trainmaster cluster`: what is told when it does not run, and what being ready means."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -129,8 +127,7 @@ async def test_a_manager_that_crashes_later_is_told_of_and_so_is_its_return(home
         async with started("run", "job.yaml", cwd=home) as run:
             await eventually(lambda: any(line.endswith(" created\n") for line in run.err))
             broken.touch()
-            marker = f"--kubeconfig\0{home / '.trainmaster' / 'kubeconfig'}"
-            (manager,) = processes_of(marker)
+            (manager,) = processes_of(f"--kubeconfig\0{home / '.trainmaster' / 'kubeconfig'}")
             os.kill(manager, signal.SIGKILL)
             await eventually(lambda: "the plug is out" in "".join(cluster.err))
             assert (await trainmaster("cluster", "status", cwd=home)).code == 1

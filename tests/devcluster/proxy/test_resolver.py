@@ -1,7 +1,5 @@
 """The listeners of Services, with real sockets, and which endpoint a connection goes to."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterable

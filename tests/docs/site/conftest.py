@@ -1,7 +1,5 @@
 """The documentation as a site: its hooks, and what `make docs` has built."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib import import_module, util

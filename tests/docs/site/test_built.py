@@ -1,7 +1,5 @@
 """The site as `make docs` has built it: it needs nothing but itself, be it served or opened from a directory."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser

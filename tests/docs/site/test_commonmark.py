@@ -1,7 +1,5 @@
 """The hooks of the site: lists as in CommonMark, links to the repository, scripts from npm."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -43,8 +41,7 @@ class Outline(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self._open:
-            entry = self.found[self._open[-1]]
-            entry[1] += re.sub(r"[^A-Za-z0-9]", "", data)
+            self.found[self._open[-1]][1] += re.sub(r"[^A-Za-z0-9]", "", data)
 
 
 def outline(html: str) -> list[list[str]]:

@@ -1,7 +1,5 @@
 """A cluster with everything that says something of jobs: a history and the web page as well."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

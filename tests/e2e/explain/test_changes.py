@@ -1,7 +1,5 @@
 """Jobs of which something changes while they wait or run, and those of more than one kind of pods: explain follows."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

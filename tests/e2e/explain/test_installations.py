@@ -3,8 +3,6 @@
 They are API servers on which no controllers work, but for a manager where a test starts one.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

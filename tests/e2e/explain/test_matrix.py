@@ -4,8 +4,6 @@
 jobs (`support.job_faces`) agree with it, and each command that is advised is run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -301,10 +299,7 @@ WAITING: dict[str, Case] = {
         pod=mounting("ca", {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "no", "path": "no"}]}}),
     ),
     "on-hold": Case(
-        cause="Suspended",
-        words=("trainmaster resume",),
-        pod={"container": {"image": IMAGE}},
-        policy={"suspend": True},
+        cause="Suspended", words=("trainmaster resume",), pod={"container": {"image": IMAGE}}, policy={"suspend": True}
     ),
     "elsewhere": Case(
         cause="AnotherManagerLeads",
@@ -318,10 +313,7 @@ WAITING: dict[str, Case] = {
         gang={"coscheduling": {}},
     ),
     "at-once": Case(
-        cause="GangIncomplete",
-        words=("starts when 3 of its pods can", "overused"),
-        nodes=3,
-        gang={"volcano": {}},
+        cause="GangIncomplete", words=("starts when 3 of its pods can", "overused"), nodes=3, gang={"volcano": {}}
     ),
     "gang-image": Case(
         cause="ImagePullFailed", words=(IMAGE,), pod={"container": {"image": IMAGE}}, gang={"coscheduling": {}}

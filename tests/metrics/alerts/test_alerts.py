@@ -1,7 +1,5 @@
 """Each alert fires when it should and else stays silent, in Prometheus' own words; and each has a runbook."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Dashboards are whole: each panel is explained, laid out, and asks for what exists."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """Our kinds of jobs keep to the interface: by the kit, and with generated jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """MPIJobs whose processes are started over ssh, with keys and hosts, or by kubectl exec, with rights."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """MPIJob: how it is read, what is refused, what its pods and objects are, and how it ends."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from typing import Any
@@ -55,8 +53,7 @@ def test_everything_that_is_built_is_watched_and_comes_in_the_order_in_which_it_
 
 def test_the_first_container_trains_where_none_has_the_name() -> None:
     named = [{"name": "side", "image": "i"}, {"name": "mpi", "image": "i"}]
-    job = mpijob(launcher=replica(containers=named))
-    assert training_container(job, "Launcher")["name"] == "mpi"
+    assert training_container(mpijob(launcher=replica(containers=named)), "Launcher")["name"] == "mpi"
     assert training_container(mpijob(launcher=replica(containers=named[:1])), "Launcher")["name"] == "side"
 
 
@@ -107,9 +104,7 @@ def test_an_eviction_is_told() -> None:
         (ReplicaStatus(failed=1), ON_FAILURE, ReplicaStatus(active=2)),
     ],
 )
-def test_workers_do_not_count_once_the_launcher_has_finished(
-    launcher: ReplicaStatus, policy: str, workers: ReplicaStatus
-) -> None:
+def test_workers_count_until_the_launcher_ends(launcher: ReplicaStatus, policy: str, workers: ReplicaStatus) -> None:
     job = mpijob(launcher={**replica(), "restartPolicy": policy})
     counted = KIND.replica_statuses(job, {"Launcher": launcher, "Worker": ReplicaStatus(active=2)})
     assert counted == {"Launcher": launcher, "Worker": workers}
@@ -200,8 +195,7 @@ INVALID, SPECS_INVALID = "MPIReplicaSpec is not valid", "MPIReplicaSpecs is not 
 )
 def test_what_is_wrong_is_told_as_the_original_does(replicas: JsonObject | None, path: str, text: str) -> None:
     """V1-B18: by field, and in the recorded words for the event."""
-    job = parsed(KIND, {"mpiReplicaSpecs": replicas})
-    found = errors(job)
+    found = errors(parsed(KIND, {"mpiReplicaSpecs": replicas}))
     assert [each.detail for each in found] == [text]
     assert found[0].path.removeprefix("spec.mpiReplicaSpecs") in (path, "")
     assert KIND.refusal(found) == text
@@ -215,8 +209,7 @@ def test_errors_of_all_kinds_are_told_in_full() -> None:
 
 @pytest.mark.parametrize("kind", [KIND, SSH])
 def test_hosts_that_do_not_fit_into_a_config_map_are_too_many(kind: MPIJob) -> None:
-    job = mpijob(kind, workers=2**31 - 1)
-    (error,) = errors(job)
+    (error,) = errors(mpijob(kind, workers=2**31 - 1))
     assert error.path == "spec.mpiReplicaSpecs[Worker].replicas"
     most = int(error.detail.split()[5])
     fits = mpijob(kind, workers=most)

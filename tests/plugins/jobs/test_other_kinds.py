@@ -1,7 +1,5 @@
 """JAXJob, XGBoostJob and PaddleJob: what recorded cases do not show of their environment, and how they end."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """PyTorchJob: the environment of torch.distributed, init container, autoscaler, what is admitted, how it ends."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path
@@ -45,8 +43,7 @@ def test_workers_without_a_master_know_their_number_only() -> None:
 
 def test_the_operators_variables_come_last_in_all_containers() -> None:
     """V1-B38: as in the original they win over the user's, also in sidecars."""
-    env = [{"name": "RANK", "value": "user"}]
-    master = replica(KIND, 1, env=env)
+    master = replica(KIND, 1, env=[{"name": "RANK", "value": "user"}])
     master["template"]["spec"]["containers"].append({"name": "side", "image": "side:1"})
     master["template"]["spec"]["initContainers"] = [{"name": "fetch", "image": "fetch:1"}]
     pod = build_pod(job(KIND, {"Master": master}), "Master", 0)["spec"]
@@ -82,8 +79,7 @@ def test_torchrun_can_read_that_a_node_stands_alone() -> None:
 @pytest.mark.parametrize("metrics", [[], [{"type": "Resource", "resource": {"name": "cpu"}}]])
 def test_metrics_make_an_autoscaler_that_ends_with_the_job(metrics: list[JsonObject]) -> None:
     """V1-B23: it is among what a job has while it is neither suspended nor finished."""
-    scaled = elastic_job({**ELASTIC, "metrics": metrics})
-    (hpa,) = KIND.build(scaled, [], NO_LISTERS)
+    (hpa,) = KIND.build(elastic_job({**ELASTIC, "metrics": metrics}), [], NO_LISTERS)
     assert hpa == {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -188,11 +184,8 @@ def test_the_master_says_how_a_job_fares(policy: str, counts: Any, expected: lis
         ({}, {"Worker": (0, 0, 1)}, [RESTARTING.format("Worker")]),
     ],
 )
-def test_workers_without_a_master_say_it_themselves(
-    elastic: JsonObject | None, counts: Any, expected: list[str]
-) -> None:
-    given = job(KIND, {"Worker": 2}, elasticPolicy=elastic)
-    assert outcome(given, **counts) == expected
+def test_workers_without_master_say_it_themselves(elastic: JsonObject | None, counts: Any, expected: list[str]) -> None:
+    assert outcome(job(KIND, {"Worker": 2}, elasticPolicy=elastic), **counts) == expected
 
 
 @pytest.mark.defect("V1-B12")
@@ -256,8 +249,7 @@ def run(script: str, tmp_path: Path, *, resolves_at: int, by: str) -> subprocess
     """Run the command of the container, with tools of which the named one finds the master at the given attempt."""
     (tmp_path / "count").write_text("")
     count = f'echo >> {tmp_path}/count; test "$*" = "{"hosts demo-master-0" if by == "getent" else "demo-master-0"}"'
-    look = f'{count} && test "$(wc -l < {tmp_path}/count)" -ge {resolves_at}'
-    tools = {"sleep": "true", by: look}
+    tools = {"sleep": "true", by: f'{count} && test "$(wc -l < {tmp_path}/count)" -ge {resolves_at}'}
     for name, body in tools.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)
@@ -274,16 +266,13 @@ def run(script: str, tmp_path: Path, *, resolves_at: int, by: str) -> subprocess
     ("by", "tries", "resolves_at", "code"),
     [("getent", None, 150, 0), ("nslookup", 3, 3, 0), ("getent", 3, 4, 1), ("nslookup", None, 1, 0)],
 )
-def test_they_wait_until_the_master_is_found(
-    tmp_path: Path, by: str, tries: int | None, resolves_at: int, code: int
-) -> None:
+def test_they_wait_for_the_master(tmp_path: Path, by: str, tries: int | None, resolves_at: int, code: int) -> None:
     """V1-B22: the original gave up after 100 attempts. Images have getent or nslookup, not always both."""
     (container,) = build(tries=tries)
     assert container["command"][:2] == ["sh", "-c"]
     ended = run(container["command"][2], tmp_path, resolves_at=resolves_at, by=by)
     assert ended.returncode == code
-    waited = ended.stdout.count("waiting for master")
-    assert waited == (tries if code and tries else resolves_at - 1)
+    assert ended.stdout.count("waiting for master") == (tries if code and tries else resolves_at - 1)
 
 
 @pytest.mark.defect("V1-B22")

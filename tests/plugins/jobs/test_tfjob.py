@@ -1,7 +1,5 @@
 """TFJob: `TF_CONFIG`, what is admitted, and whose end is that of the job."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -169,9 +167,7 @@ def test_how_a_job_fares(replicas: dict[str, int], policy: str, counts: Any, exp
     ("policy", "done", "expected"),
     [("", 0, [SUCCEEDED]), (None, 0, [SUCCEEDED]), ("AllWorkers", 0, [RUNNING]), ("", 1, [RUNNING])],
 )
-def test_the_first_worker_is_enough_unless_all_are_asked_for(
-    policy: str | None, done: int, expected: list[str]
-) -> None:
+def test_the_first_worker_is_enough_unless_all_must_do(policy: str | None, done: int, expected: list[str]) -> None:
     pods = [worker_pod(index, "Succeeded" if index == done else "Running") for index in range(4)]
     given = job(KIND, {"Worker": 4}, successPolicy=policy)
     assert outcome(given, {"Worker": pods}, Worker=(3, 1)) == expected
@@ -193,8 +189,7 @@ def test_dynamic_workers_may_fail(policy: str, expected: list[str]) -> None:
 @pytest.mark.defect("V1-B7")
 def test_a_job_does_not_succeed_and_fail_at_once() -> None:
     """V1-B7: the original went on after the chief had succeeded, and set Failed as well."""
-    given = job(KIND, {"Chief": 1, "Worker": 2})
-    assert outcome(given, Chief=(0, 1), Worker=(1, 0, 1)) == [SUCCEEDED]
+    assert outcome(job(KIND, {"Chief": 1, "Worker": 2}), Chief=(0, 1), Worker=(1, 0, 1)) == [SUCCEEDED]
 
 
 @pytest.mark.defect("V1-B7")

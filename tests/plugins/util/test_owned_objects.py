@@ -1,7 +1,5 @@
 """What pods mount, with a real manager: made once, made again when it is gone, and left alone while pods run."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Any
@@ -30,9 +28,7 @@ async def appears(stack: Stack, resource: Resource, name: str, *, other_than: st
 
 
 @pytest.mark.defect("B30")
-async def test_a_lost_key_is_made_again_and_nothing_else_is_touched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lost_key_alone_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody watches Secrets: after a while it is tried whether one is there."""
     monkeypatch.setattr(expectations, "KNOWN_FOR", 0.5)
     monkeypatch.setattr(controller, "UNOBSERVED_INTERVAL", 0.1)

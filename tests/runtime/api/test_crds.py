@@ -4,8 +4,6 @@ They differ in what is listed here, so a limit of Kubeflow Trainer v2.3.0 or Tra
 by itself. The schema of JobSets is that of the runtimes' `spec.template.spec` (`test_crds`).
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Reading API objects: what is kept, what is defaulted, and what a person is told about wrong types."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """TrainJobs and runtimes of early versions of Trainer in today's words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What becomes of single fields of V1 jobs."""
 
-from __future__ import annotations
-
 import pytest
 from support.conversions import (
     MAPS,
@@ -73,8 +71,7 @@ def test_restart_policies(kind: str, policy: str, limit: int | None, pod: str, b
     (spec,) = (each["template"]["spec"] for each in groups_of(conversion).values())
     assert {field: value for field, value in spec.items() if field in ("backoffLimit", "podFailurePolicy")} == becomes
     assert spec["template"]["spec"]["restartPolicy"] == pod
-    path = f"spec.{MAPS[kind]}.{type_}.restartPolicy"
-    assert (path in lost(conversion)) == (policy == "Always")
+    assert (f"spec.{MAPS[kind]}.{type_}.restartPolicy" in lost(conversion)) == (policy == "Always")
     assert ("spec.runPolicy.backoffLimit" in told(conversion)) == (policy == "Never" and limit is not None)
 
 
@@ -206,14 +203,7 @@ def test_the_host_names_of_v1_are_rewritten() -> None:
     container: JsonObject = {
         "command": ["run", "--hosts=demo-worker-0,demo-worker-1:1", "tcp://demo-worker-0.team.svc.cluster.local:9"],
         "args": [
-            *(
-                "demo-worker-7",
-                "/logs/demo-worker-0",
-                "demo-worker-0.log",
-                "xdemo-worker-0",
-                "demo-worker",
-                "demo-ps-0",
-            ),
+            *("demo-worker-7", "/logs/demo-worker-0", "demo-worker-0.log", "xdemo-worker-0", "demo-worker", "demo-ps-0")
         ],
         "env": [{"name": "PEER", "value": "demo-worker-1.team"}],
     }

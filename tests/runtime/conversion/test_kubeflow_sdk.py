@@ -1,7 +1,5 @@
 """The published Kubeflow SDK lists a namespace that has what we convert and what we show: it raises for none of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path

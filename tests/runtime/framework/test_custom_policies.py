@@ -1,7 +1,5 @@
 """Policies called `custom`: what is wrong with them is said by field, of runtimes and of their TrainJobs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +40,7 @@ class Pipeline(BaseModel):
     token: SecretFile | None = None
 
     @model_validator(mode="after")
-    def _names_are_unique(self) -> Pipeline:
+    def _names_are_unique(self) -> "Pipeline":
         if len({stage.name for stage in self.stages}) < len(self.stages):
             raise ValueError("two stages have one name")
         return self
@@ -187,8 +185,7 @@ def test_a_model_that_fails_is_the_failure_of_its_plugin() -> None:
     assert errors(obj, Framework([FAILING])) == [
         f"spec.mlPolicy.custom.config: Internal error: cannot be checked: {FAILED}"
     ]
-    skipping = Framework([FAILING], failure_policies={"failing": "skip"})
-    result = validate_runtime(obj, None, skipping)
+    result = validate_runtime(obj, None, Framework([FAILING], failure_policies={"failing": "skip"}))
     assert result.allowed
     assert result.warnings == [f"spec.mlPolicy.custom.config: is not checked: {FAILED}"]
 

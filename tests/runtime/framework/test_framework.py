@@ -1,7 +1,5 @@
 """The framework: running plugins in their order, and what they return and raise, which is no other plugin's failure."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 from asyncio import CancelledError
@@ -133,8 +131,7 @@ def test_a_plugin_runs_for_whom_it_serves(attributes: dict[str, Any], policy: di
     plugin = Plugin()
     for name, value in attributes.items():
         setattr(plugin, name, value)
-    others = Enforcer("others", policies=("torch", "jax"))
-    framework = Framework([plugin, others])
+    framework = Framework([plugin, Enforcer("others", policies=("torch", "jax"))])
     resolve(trainjob(), runtime(policy=policy), framework)
     framework.validate(new_info(trainjob(), runtime(policy=policy)), trainjob(), None, NO_LISTERS)
     assert asked == (["enforce_ml_policy", "build", "validate"] if runs else [])

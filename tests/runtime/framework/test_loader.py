@@ -1,7 +1,5 @@
 """The loader: plugins by entry points, with their options; one that does not fit the interface is refused at start."""
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import EntryPoint
 from typing import Any

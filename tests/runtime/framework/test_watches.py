@@ -1,7 +1,5 @@
 """What plugins declare to watch: faults, indexes, listers of mappers, and kinds that the cluster does not serve."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import sys

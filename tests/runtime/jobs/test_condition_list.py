@@ -1,7 +1,5 @@
 """The conditions of jobs, and their PodGroups."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -73,8 +71,7 @@ STEP = st.tuples(st.sampled_from([RUNNING, RESTARTING, SUCCEEDED, SUSPENDED, FAI
 
 @given(st.lists(STEP, max_size=12))
 def test_types_are_unique_and_what_is_stored_is_read_again_as_it_was(steps: list[tuple[str, bool]]) -> None:
-    conditions = conditions_after(CREATED, *((name, str(holds)) for name, holds in steps))
-    stored = conditions.to_json()
+    stored = conditions_after(CREATED, *((name, str(holds)) for name, holds in steps)).to_json()
     assert len({each["type"] for each in stored}) == len(stored)
     assert Conditions(stored, LATER).to_json() == stored
     assert stored[-1]["status"] == "True"

@@ -1,7 +1,5 @@
 """Pods, their templates and Services, as far as they are the same for all kinds of jobs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Rules of jobs of all kinds: what the Training Operator refuses is refused in its words, and what could run is not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -132,9 +130,7 @@ WARNED = {
 
 @pytest.mark.defect("V1-B17")
 @pytest.mark.parametrize(("obj", "warning"), WARNED.values(), ids=WARNED)
-def test_what_behaves_otherwise_than_its_author_may_think_is_admitted_with_a_warning(
-    obj: JsonObject, warning: str
-) -> None:
+def test_what_behaves_otherwise_than_its_author_thinks_comes_with_a_warning(obj: JsonObject, warning: str) -> None:
     result = validate_job(KIND, obj, None)
     assert (result.allowed, list(result.warnings)) == (True, [warning])
 

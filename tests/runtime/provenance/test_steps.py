@@ -1,7 +1,5 @@
 """Trees of steps: what stays, and what is another step's, when a tree changes."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Strategic merge patch: the rules of the Kubernetes API, each directive, wrong patches, laws for every patch."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 
@@ -129,9 +127,7 @@ MERGED: dict[str, tuple[JsonObject, JsonObject, JsonObject]] = {
 
 
 @pytest.mark.parametrize(("original", "patch", "expected"), MERGED.values(), ids=MERGED)
-def test_a_patch_is_merged_by_the_rules_of_the_api(
-    original: JsonObject, patch: JsonObject, expected: JsonObject
-) -> None:
+def test_patches_merge_by_the_rules_of_the_api(original: JsonObject, patch: JsonObject, expected: JsonObject) -> None:
     assert strategic_merge_patch(original, patch, POD_SPEC) == expected
 
 
@@ -311,8 +307,7 @@ def test_merging_twice_equals_merging_once(pod: JsonObject, patch: JsonObject) -
 def test_the_arguments_stay_as_they_are_and_the_result_shares_nothing(pod: JsonObject, patch: JsonObject) -> None:
     """Objects come from caches that every reconcile shares."""
     before, patch_before = deepcopy(pod), deepcopy(patch)
-    merged = strategic_merge_patch(pod, patch, POD)
-    overwrite(merged)
+    overwrite(strategic_merge_patch(pod, patch, POD))
     assert (pod, patch) == (before, patch_before)
 
 
@@ -386,8 +381,7 @@ class Counted(dict[str, Any]):
 def test_the_original_is_copied_once_whatever_the_number_of_patches() -> None:
     beside = Counted(a="1")
     patches: list[JsonObject] = [{"nodeSelector": {f"k{position}": "v"}} for position in range(1000)]
-    merged = strategic_merge_patches({"affinity": beside}, patches, POD_SPEC)
-    assert len(merged["nodeSelector"]) == 1000
+    assert len(strategic_merge_patches({"affinity": beside}, patches, POD_SPEC)["nodeSelector"]) == 1000
     assert beside.walks == 1
 
 

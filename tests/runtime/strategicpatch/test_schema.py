@@ -1,7 +1,5 @@
 """The generated schemas, complete and true to the Kubernetes API, and the order of merged lists."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

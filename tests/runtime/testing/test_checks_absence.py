@@ -1,7 +1,5 @@
 """What a plugin takes for granted, calls that take too much, and the conformance suite itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,9 +29,7 @@ def test_a_field_that_it_takes_for_granted_is_found() -> None:
     ],
 )
 @pytest.mark.parametrize("field", ["labels", "annotations"])
-def test_a_label_or_annotation_that_it_takes_for_granted_is_found(
-    field: str, read: Any, value: str, told_of: str
-) -> None:
+def test_a_label_or_annotation_taken_for_granted_is_found(field: str, read: Any, value: str, told_of: str) -> None:
     class Sure(Good):
         def pre_build(self, job: TrainJob) -> None:
             read(getattr(job.metadata, field))

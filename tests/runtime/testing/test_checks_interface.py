@@ -1,7 +1,5 @@
 """What a plugin says of itself, objects that are refused, and rights that are not declared: what is wrong is found."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -131,8 +129,7 @@ def test_a_model_that_takes_anything_is_found() -> None:
 
         ml_policy_config = Config  # type: ignore[assignment]  # another model
 
-    told = failure("test_options_make_a_round_trip", Lax, **GOOD)
-    assert "Config takes the unknown field" in told
+    assert "Config takes the unknown field" in failure("test_options_make_a_round_trip", Lax, **GOOD)
 
 
 class _Watching(Good):

@@ -1,7 +1,5 @@
 """A plugin that makes something else of the same TrainJob is found, also while another one is resolved."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Iterable, Iterator
@@ -77,8 +75,7 @@ def test_inputs_that_are_changed_are_found(what: str) -> None:
             else:
                 config.zone = "mine"
 
-    told = failure("test_it_leaves_inputs_alone", Greedy, **GOOD)
-    assert f"pre_build changes `{what}`" in told
+    assert f"pre_build changes `{what}`" in failure("test_it_leaves_inputs_alone", Greedy, **GOOD)
 
 
 def test_an_info_that_is_changed_while_it_is_asked_about_is_found() -> None:

@@ -1,7 +1,5 @@
 """What defaulting fills in: times of runtime patches, and amounts in canonical form."""
 
-from __future__ import annotations
-
 import copy
 from datetime import UTC, datetime
 from typing import Any
@@ -90,8 +88,7 @@ def test_amounts_that_mean_the_same_stay_as_they_are_stored(stored: Any, sent: A
     """One that was stored before there was a webhook could not be labelled otherwise: its trainer is immutable."""
     old = trainjob_object(trainer={"resourcesPerNode": stored})
     obj = trainjob_object(trainer={"resourcesPerNode": sent})
-    defaulted = default_trainjob(obj, old, now=NOW)["spec"]["trainer"]["resourcesPerNode"]
-    assert (defaulted == stored) is kept
+    assert (default_trainjob(obj, old, now=NOW)["spec"]["trainer"]["resourcesPerNode"] == stored) is kept
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What JobSet, Job and Pod validation refuse for certain is refused at admission; anything else is a warning."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -167,9 +165,7 @@ _PODS = st.fixed_dictionaries(
 
 
 @given(pods=st.lists(_PODS, max_size=2), claims=st.lists(st.sampled_from(["a", "b"]), max_size=1))
-def test_a_jobset_may_lack_jobs_if_something_is_missing_that_is_warned_of(
-    pods: list[JsonObject], claims: list[str]
-) -> None:
+def test_a_jobset_may_lack_jobs_if_what_is_missing_is_warned_of(pods: list[JsonObject], claims: list[str]) -> None:
     """It is asked of every TrainJob, so it looks for less than a validation, and must find the same."""
     jobs = [
         {"name": f"job-{number}", "template": {"spec": {"template": {"spec": pod}}}} for number, pod in enumerate(pods)

@@ -1,7 +1,5 @@
 """The API server, JobSet's webhook and its controller refuse what is said to be refused, and nothing earlier."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from importlib import resources

@@ -5,8 +5,6 @@ that stand in ours alone. Two of them need no webhook: with the definitions of t
 and its implementations of MPI are among ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,9 +25,7 @@ JOBS = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs"
     ("kind", "table"),
     [("TrainJob", limits.TRAINJOB), ("TrainingRuntime", limits.RUNTIME), ("ClusterTrainingRuntime", limits.RUNTIME)],
 )
-def test_the_tables_hold_every_limit_of_the_definitions(
-    kind: str, table: Mapping[str, limits.Items | limits.Length]
-) -> None:
+def test_the_tables_hold_all_limits_there_are(kind: str, table: Mapping[str, limits.Items | limits.Length]) -> None:
     found = {
         path: (limit, node[limit])
         for path, node in nodes(at(kind, "spec"), "spec")

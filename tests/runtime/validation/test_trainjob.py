@@ -1,7 +1,5 @@
 """The rules of TrainJobs: what is admitted is what will be built."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

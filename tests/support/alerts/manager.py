@@ -1,7 +1,5 @@
 """Scenarios of the alerts about the manager itself and its plugins."""
 
-from __future__ import annotations
-
 from support.alerts.scenario import always, fires, growing, observed, scraped, series, silent, then
 
 LEADER = "leader_election_master_status"

@@ -1,7 +1,5 @@
 """Scenarios of the alerts about what a manager asks for and what it serves: requests, caches, webhooks, reports."""
 
-from __future__ import annotations
-
 from support.alerts.scenario import always, fires, growing, observed, series, silent, then
 
 _HOST = {"host": "10.0.0.1:443"}
@@ -71,10 +69,7 @@ CASES = {
         ),
         silent(
             observed(
-                "rest_client_rate_limiter_duration_seconds",
-                {"1.0": 60, "2.0": 60, "+Inf": 60},
-                verb="PATCH",
-                **_HOST,
+                "rest_client_rate_limiter_duration_seconds", {"1.0": 60, "2.0": 60, "+Inf": 60}, verb="PATCH", **_HOST
             )
         ),
     ],
@@ -92,9 +87,7 @@ CASES = {
     ],
     "TrainmasterCacheStale": [
         fires(
-            {series("trainmaster_informer_age_seconds", resource="pods"): growing(60)},
-            pod="manager-a",
-            resource="pods",
+            {series("trainmaster_informer_age_seconds", resource="pods"): growing(60)}, pod="manager-a", resource="pods"
         ),
         silent({series("trainmaster_informer_age_seconds", resource="pods"): always(70)}),
         silent({series("trainmaster_informer_age_seconds", resource="pods"): then((177, 30), (400, 310))}),
@@ -106,31 +99,21 @@ CASES = {
     ],
     "TrainmasterObjectsUnreadable": [
         fires(
-            {series("trainmaster_informer_unreadable_objects", resource="trainjobs"): always(1)},
-            resource="trainjobs",
+            {series("trainmaster_informer_unreadable_objects", resource="trainjobs"): always(1)}, resource="trainjobs"
         ),
         silent({series("trainmaster_informer_unreadable_objects", resource="trainjobs"): always(0)}),
     ],
-    "TrainmasterWebhookErrors": [
-        fires(_reviews(5), **_WEBHOOK),
-        silent(_reviews(0)),
-        silent(_reviews(0.5)),
-    ],
+    "TrainmasterWebhookErrors": [fires(_reviews(5), **_WEBHOOK), silent(_reviews(0)), silent(_reviews(0.5))],
     "TrainmasterWebhookSlow": [
         fires(
             observed(
-                "controller_runtime_webhook_latency_seconds",
-                {"1.0": 10, "2.5": 20, "5.0": 60, "+Inf": 60},
-                **_WEBHOOK,
+                "controller_runtime_webhook_latency_seconds", {"1.0": 10, "2.5": 20, "5.0": 60, "+Inf": 60}, **_WEBHOOK
             ),
             **_WEBHOOK,
         ),
         silent(observed("controller_runtime_webhook_latency_seconds", {"1.0": 60, "2.5": 60, "+Inf": 60}, **_WEBHOOK)),
     ],
-    "TrainmasterWebhookConfigurationMissing": [
-        fires(_missing(1), configuration=_CONFIGURATION),
-        silent(_missing(0)),
-    ],
+    "TrainmasterWebhookConfigurationMissing": [fires(_missing(1), configuration=_CONFIGURATION), silent(_missing(0))],
     "TrainmasterCertificateUnusable": [
         fires({series("certwatcher_read_certificate_errors_total"): "0x175 1x400"}, pod="manager-a"),
         silent({series("certwatcher_read_certificate_errors_total"): always(0)}),

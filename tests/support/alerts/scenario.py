@@ -1,7 +1,5 @@
 """What Prometheus sees for a while, as `promtool test rules` reads it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trainmaster.metrics.alerts import JOB

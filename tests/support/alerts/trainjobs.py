@@ -1,19 +1,6 @@
 """Scenarios of the alerts about jobs."""
 
-from __future__ import annotations
-
-from support.alerts.scenario import (
-    always,
-    away,
-    fires,
-    growing,
-    observed,
-    scraped,
-    series,
-    silent,
-    started,
-    then,
-)
+from support.alerts.scenario import always, away, fires, growing, observed, scraped, series, silent, started, then
 
 _RUNTIME = {"runtime": "torch-distributed"}
 _ENDED = "trainmaster_trainjob_time_to_end_seconds_count"
@@ -160,16 +147,12 @@ CASES = {
     "TrainmasterJobSetsLate": [
         fires(
             observed(
-                "trainmaster_trainjob_time_to_jobset_seconds",
-                {"30.0": 1, "60.0": 2, "120.0": 4, "+Inf": 4},
-                **_RUNTIME,
+                "trainmaster_trainjob_time_to_jobset_seconds", {"30.0": 1, "60.0": 2, "120.0": 4, "+Inf": 4}, **_RUNTIME
             )
         ),
         silent(
             observed(
-                "trainmaster_trainjob_time_to_jobset_seconds",
-                {"30.0": 4, "60.0": 4, "120.0": 4, "+Inf": 4},
-                **_RUNTIME,
+                "trainmaster_trainjob_time_to_jobset_seconds", {"30.0": 4, "60.0": 4, "120.0": 4, "+Inf": 4}, **_RUNTIME
             )
         ),
     ],

@@ -1,7 +1,5 @@
 """An API server for tests: everything but controllers and kubelet, in memory, on a free port, gone with its context."""
 
-from __future__ import annotations
-
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Iterable

@@ -9,8 +9,6 @@ The control API is there only if its routes were given to the server, and for ad
     DELETE /trainmaster.dev/faults  remove all
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

@@ -14,8 +14,6 @@ Guarantees:
 - without rules nothing is looked at.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable
@@ -127,7 +125,7 @@ class FaultRule:
 class Fault:
     """A rule at work; also a context manager that removes it at the end."""
 
-    def __init__(self, faults: list[Fault], rule: FaultRule, action: Action) -> None:
+    def __init__(self, faults: list["Fault"], rule: FaultRule, action: Action) -> None:
         self._faults = faults
         self._random = random.Random(0)
         self.rule = rule

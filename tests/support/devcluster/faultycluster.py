@@ -4,8 +4,6 @@
 control API of `fault_injection`.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 from unittest import mock

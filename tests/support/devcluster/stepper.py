@@ -4,8 +4,6 @@
 in for the kubelet: tests say what becomes of a pod.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 

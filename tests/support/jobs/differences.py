@@ -24,8 +24,6 @@ Events have entries of their own: regular expressions of what is not told, or to
     missing: "Normal ServiceAccount is exist: .*"   # or `extra`
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

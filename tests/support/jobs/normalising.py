@@ -9,8 +9,6 @@ The recorder of the cases normalised so; what is compared here has to be treated
   order.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any, Final

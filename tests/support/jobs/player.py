@@ -4,8 +4,6 @@ Nothing else runs in that cluster, as when the cases were recorded: neither a sc
 collector. The case plays users, kubelets and gang schedulers.
 """
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """Recorded cases of V1 jobs: their cluster with its definitions and webhooks, and the settings of the original."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing

@@ -1,7 +1,5 @@
 """An embedded cluster with its manager, and a second manager, which stands by until the first one fails."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -9,8 +9,6 @@
 | 180 | the end |
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time
@@ -97,11 +95,7 @@ def trainjob(
         "apiVersion": _TRAINER,
         "kind": "TrainJob",
         "metadata": {"name": name, "namespace": team},
-        "spec": {
-            "runtimeRef": {"name": runtime_name, "kind": "ClusterTrainingRuntime"},
-            "trainer": trainer,
-            **spec,
-        },
+        "spec": {"runtimeRef": {"name": runtime_name, "kind": "ClusterTrainingRuntime"}, "trainer": trainer, **spec},
     }
 
 

@@ -1,7 +1,5 @@
 """A Prometheus of our own: it scrapes the managers, evaluates the alerts, and answers queries."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

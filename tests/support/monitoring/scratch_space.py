@@ -1,7 +1,5 @@
 """A plugin of the load: slower than one should be, and it fails for TrainJobs with `odd` in their names."""
 
-from __future__ import annotations
-
 import time
 from typing import Final
 

@@ -4,8 +4,6 @@ They act through the API in the same loop, after delays drawn from the seed, and
 depends on the state that they find and not on how it came about. None of them ever fails.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Iterator, Mapping

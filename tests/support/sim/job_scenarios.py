@@ -1,7 +1,5 @@
 """The lives of V1 jobs, by the example of a PyTorchJob with a master and two workers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.sim.pods import PodFate

@@ -10,8 +10,6 @@ What every run has to satisfy:
 - with several managers, no write was accepted from one whose lease had run out.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """What the programs of a simulation log, instead of on the terminal of the tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
@@ -20,8 +18,7 @@ def listening() -> Iterator[list[LogEntry]]:
     entries: list[LogEntry] = []
 
     def collect(_: object, method: str, entry: MutableMapping[str, Any]) -> LogEntry:
-        process = PROCESS.get()
-        entries.append({**entry, "level": method, "process": process})
+        entries.append({**entry, "level": method, "process": PROCESS.get()})
         raise structlog.DropEvent
 
     before = structlog.get_config()

@@ -7,8 +7,6 @@
 - A program that waits for nothing at all raises `Deadlock`, one that never lets time pass `Spinning`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import itertools

@@ -4,8 +4,6 @@ As the other actors they act through the API after delays drawn from the seed, d
 find, and never fail.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
@@ -127,8 +125,7 @@ class NodeActor(Actor):
 
     def _admit_gang(self, group: JsonObject) -> tuple[str, JsonObject] | float | None:
         """Let a gang in, as Volcano does: first nobody has looked at it, then it waits, then its pods may come."""
-        following = {"": "Pending", "Pending": "Inqueue"}
-        phase = following.get((group.get("status") or {}).get("phase", ""))
+        phase = {"": "Pending", "Pending": "Inqueue"}.get((group.get("status") or {}).get("phase", ""))
         return ("", {"status": {"phase": phase}}) if phase is not None else None
 
     async def _patch(self, key: ObjectKey, uid: str, subresource: str, change: JsonObject) -> None:

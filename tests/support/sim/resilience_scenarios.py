@@ -1,7 +1,5 @@
 """Rows of the table in docs/guides/resilience.md: a TrainJob of two nodes that trains on after something happened."""
 
-from __future__ import annotations
-
 from support.sim.pods import PodFate
 from support.sim.scenario import Scenario
 from support.sim.world import World

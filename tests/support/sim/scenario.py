@@ -1,7 +1,5 @@
 """A scenario: what happens in the cluster, step by step, and what the cluster is like."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

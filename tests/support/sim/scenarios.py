@@ -4,8 +4,6 @@ A step waits for the state that it needs and not for a time, so that a disturbed
 reference.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -156,8 +154,7 @@ async def _patch_while_suspended(world: World) -> None:
     await _submit(world, suspend=True)
     await world.until(lambda: world.jobset_holds("job", SUSPENDED), "the JobSet is suspended")
     await world.until(lambda: world.holds("job", "Suspended"), "the TrainJob is suspended")
-    pod = {"spec": {"nodeSelector": {"zone": "a"}}}
-    job = {"name": "node", "template": {"spec": {"template": pod}}}
+    job = {"name": "node", "template": {"spec": {"template": {"spec": {"nodeSelector": {"zone": "a"}}}}}}
     patch = {"manager": "queue.example.org", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}}}
     await _set(world, runtimePatches=[patch])
     await world.until(

@@ -7,8 +7,6 @@
 - Every request is in the trace: when, who, what, and what came of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -86,7 +84,7 @@ class Interference:
         """Carry a request to the server and its answer back; may fail, or never return."""
         return await perform()
 
-    def stream(self, process: Process, request: Request, frames: AsyncIterator[bytes], pipe: Pipe) -> Frames:
+    def stream(self, process: Process, request: Request, frames: AsyncIterator[bytes], pipe: Pipe) -> "Frames":
         """Return the frames of a watch as they arrive."""
         return frames
 
@@ -355,8 +353,7 @@ class SimServer:
             return whole(200, _line("ERROR", orjson.dumps(error.status())))
         pipe = Pipe()
         frames = self._frames(process, encoder, options, watch, initial, start=start)
-        arriving = self.interference.stream(process, request, frames, pipe)
-        self.spawn(_pump(arriving, pipe, watch))
+        self.spawn(_pump(self.interference.stream(process, request, frames, pipe), pipe, watch))
         return Answer(200, {"Content-Type": "application/json"}, pipe)
 
     async def _frames(

@@ -1,7 +1,5 @@
 """What goes over the simulated wire: requests, answers, and bodies that arrive in pieces."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections import deque
@@ -36,7 +34,7 @@ class Request:
     @classmethod
     def read(
         cls, method: str, path: str, params: Mapping[str, str], headers: Mapping[str, str], body: bytes | None
-    ) -> Request:
+    ) -> "Request":
         """Understand a request; the controller sends none that names nothing."""
         target = parse_request_info(path)
         if method == "GET" and (found := _DISCOVERY.fullmatch(path)) is not None:

@@ -1,7 +1,5 @@
 """One simulated cluster with managers in it, from its first moment to its last."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import random

@@ -4,8 +4,6 @@ An accepted object is described by its difference from what was sent, or, if it 
 the server chooses at random or by the clock is replaced by a word in angle brackets.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The recorded cases in `tests/golden/api`, and the list of those that are known to differ."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ It is the embedded one, with nothing but the admission that belongs to kinds, or
 TRAINMASTER_TEST_KUBECONFIG names; that one must be bare as well.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -45,7 +43,7 @@ _PATCHES: Mapping[str, str] = {
 
 
 @asynccontextmanager
-async def bare_server(directory: Path) -> AsyncIterator[Player]:
+async def bare_server(directory: Path) -> AsyncIterator["Player"]:
     """Start the embedded API server alone, or turn to the given one."""
     async with AsyncExitStack() as stack:
         kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)

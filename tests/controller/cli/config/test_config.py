@@ -110,8 +110,7 @@ def test_the_manifest_of_the_config_map_will_do(before: str, column: int, capsys
 
 def test_a_quoted_text_in_a_config_map_has_the_place_of_its_key(capsys: pytest.CaptureFixture[str]) -> None:
     head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
-    config_map = {**head, "data": {"any.yaml": f"{HEAD}\n\n\ntls: 5\n"}}
-    assert check(json.dumps(config_map, indent=1)) == 1
+    assert check(json.dumps({**head, "data": {"any.yaml": f"{HEAD}\n\n\ntls: 5\n"}}, indent=1)) == 1
     assert capsys.readouterr().out == "config.yaml:8:3: error: tls: must be a mapping of options, got 5\n"
 
 

@@ -111,8 +111,7 @@ async def test_a_settled_job_changes_nothing_until_its_file_does(kind: str, stac
     obj = job(kind, where, replicas)
     await settled(stack, obj, pods=sum(replicas.values()))
     assert await changes(stack, tmp_path, obj) == {}
-    fewer = job(kind, where, {**replicas, "Worker": 1})
-    texts = await changes(stack, tmp_path, fewer)
+    texts = await changes(stack, tmp_path, job(kind, where, {**replicas, "Worker": 1}))
     assert "-Pod demo-worker-1" in texts
     assert f"~{kind} demo" in texts
     assert ("~ConfigMap demo-config" in texts) == (kind == "MPIJob")

@@ -1,7 +1,5 @@
 """The cluster itself, and what others have installed in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any

@@ -38,9 +38,7 @@ async def test_a_failure_is_the_exit_code(tmp_path: Path, capsys: pytest.Capture
     ],
 )
 @pytest.mark.usefixtures("_quiet")
-def test_what_stands_in_its_way_is_told_in_a_line(
-    tmp_path: Path, arguments: tuple[str, str], error: str, ran: Ran
-) -> None:
+def test_obstacles_are_told_in_a_line(tmp_path: Path, arguments: tuple[str, str], error: str, ran: Ran) -> None:
     """No cluster there, or none of that name: no traceback, and another exit code than for findings."""
     write_kubeconfig(tmp_path / "nowhere", "http://127.0.0.1:9")
     printed = ran("doctor", "--kubeconfig", "nowhere", *arguments, code=2)

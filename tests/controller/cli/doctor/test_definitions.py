@@ -108,8 +108,7 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
 
 
 def new(name: str, **spec: Any) -> JsonObject:
-    job = trainjob_object(name, **spec)
-    return {**job, "metadata": {"name": name, "namespace": "team"}}
+    return {**trainjob_object(name, **spec), "metadata": {"name": name, "namespace": "team"}}
 
 
 async def has_jobset(stack: Stack) -> bool:

@@ -1,7 +1,5 @@
 """What is read of a cluster, what is found of controllers that are not at work, and how many requests that takes."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -172,8 +170,7 @@ async def test_of_a_namespace_with_few_events_one_request_is_enough(quiet: tuple
 def test_what_many_pods_say_does_not_push_out_what_is_said_of_the_job() -> None:
     of_job = parsed("JobCreationFailed", kind="JobSet", first=1)
     of_pods = [parsed("FailedScheduling", kind="Pod", name=f"demo-node-0-{n}-x", first=2 + n) for n in range(2000)]
-    kept = newest_of_each_kind([of_job, *of_pods])
-    assert kept == [of_job, *of_pods[-500:]]
+    assert newest_of_each_kind([of_job, *of_pods]) == [of_job, *of_pods[-500:]]
 
 
 OF_TORCHRUN = "E1123 09:22:45.690000 27321 torch/distributed/elastic/multiprocessing/api.py:1002] "
@@ -209,8 +206,7 @@ async def test_what_torchrun_adds_does_not_push_out_what_the_program_said(asked:
 
 
 async def test_of_init_containers_that_run_one_is_read(asked: list[str]) -> None:
-    state = {"running": {"startedAt": at(5)}}
-    status = [container_status(state, name="wait-for-data")]
+    status = [container_status({"running": {"startedAt": at(5)}}, name="wait-for-data")]
     pods = [pod(rank, containers=[], phase="Pending", initContainerStatuses=status) for rank in range(3)]
     for each in pods:
         each["status"]["containerStatuses"] = []
@@ -382,9 +378,7 @@ async def test_objects_of_a_namesake_that_was_deleted_do_not_count(mine: Team) -
     assert list(view.events or ()) == []
 
 
-async def test_claims_that_were_not_asked_for_by_name_are_not_said_to_be_missing(
-    mine: Team, requests: list[str]
-) -> None:
+async def test_claims_that_nobody_asked_for_by_name_are_not_called_missing(mine: Team, requests: list[str]) -> None:
     """Pods may have volumes of their own, whose claims are named after them, and many different ones."""
     await make_jobset(mine, await mine.submit("wide", "true"))
     for rank in range(12):

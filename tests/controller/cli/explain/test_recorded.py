@@ -1,7 +1,5 @@
 """Jobs that are gone, and of which the history of a manager still tells."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping

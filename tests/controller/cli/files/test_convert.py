@@ -186,9 +186,7 @@ def test_unknown_fields_are_left_out_with_what_was_meant_and_a_comment_stays_one
 
 
 @pytest.mark.parametrize("has_schema", [True, False])
-def test_odd_shapes_are_told_in_one_line_each(
-    has_schema: bool, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_odd_shapes_take_one_line(has_schema: bool, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where nobody offers the schema: the image of the controller has no embedded cluster."""
     if not has_schema:
         missing = Mock(side_effect=ModuleNotFoundError(name="trainmaster.devcluster"))

@@ -188,9 +188,7 @@ def test_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: st
 
 
 @pytest.mark.parametrize("job", ["guide", "deepspeed-distributed", "mlx-distributed"])
-def test_a_namespace_that_enforces_restricted_admits_the_pods(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], job: str
-) -> None:
+def test_a_restricted_namespace_admits_the_pods(tmp_path: Path, capsys: pytest.CaptureFixture[str], job: str) -> None:
     """MPI runtimes comply as they are, others with the patch of the guide."""
     guide = (Path(__file__).resolve().parents[4] / "docs/guides/runtime-patches.md").read_text()
     (patched,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)

@@ -57,9 +57,7 @@ def test_a_minimal_trainjob_becomes_snapshot_and_jobset_with_each_built_in_runti
         assert all(job["groupName"] == "default" for job in objects[-1]["spec"]["replicatedJobs"])
 
 
-def test_the_trainjob_counts_and_generated_names_are_shown_as_such(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_trainjob_counts_and_generated_names_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(tmp_path / "job.yaml", trainjob(trainer={"numNodes": 3, "image": "mine:1"}))
     (jobset,) = rendered(capsys, "-f", file, "--only", "jobset", "-n", "team")
     assert jobset["metadata"]["namespace"] == "team"
@@ -74,9 +72,7 @@ def test_the_trainjob_counts_and_generated_names_are_shown_as_such(
     assert jobset["metadata"]["name"] == "demo-xxxxx"
 
 
-def test_runtimes_may_come_after_trainjobs_and_from_directories(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runtimes_may_come_last_and_from_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runtime = yaml.safe_load((ROOT / "deploy/runtimes/jax-distributed.yaml").read_text())
     runtime |= {"kind": "TrainingRuntime", "metadata": {"name": "mine"}}
     reference: JsonObject = {"runtimeRef": {"name": "mine", "kind": "TrainingRuntime"}}
@@ -168,9 +164,7 @@ def render(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -
 
 
 @pytest.mark.parametrize("where", [*EXAMPLES, *built_in_names()])
-def test_without_the_comments_it_is_what_render_prints(
-    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_comments_it_is_as_rendered(where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = ROOT / where
     if where not in EXAMPLES:
         file = tmp_path / "job.yaml"
@@ -201,8 +195,7 @@ def test_secrets_are_told_only_on_request_and_what_would_be_refused_not_at_all(
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(trainjob("deepspeed-distributed")))
     arguments = ["-f", str(file), "--only", "Secret", "--explain"]
-    hidden = load_yaml(printed := render(capsys, *arguments))
-    assert set(hidden["data"].values()) == {"<redacted>"}
+    assert set(load_yaml(printed := render(capsys, *arguments))["data"].values()) == {"<redacted>"}
     assert re.search(r"ssh-privatekey: <redacted> +# plugin mpi in build\n", printed)
     assert "<redacted>" not in load_yaml(render(capsys, *arguments, "--show-secrets"))["data"].values()
     file = tmp_path / "job.yaml"

@@ -139,9 +139,7 @@ async def test_all_that_is_recorded_of_a_job_is_told_and_nothing_that_a_terminal
     assert (whole["uid"], len(whole["timeline"])) == (FAILED.uid, 2)
 
 
-async def test_of_several_of_one_name_the_last_is_told_and_files_that_are_no_history_are_told_of(
-    tmp_path: Path,
-) -> None:
+async def test_of_several_of_one_name_the_last_is_told_and_files_without_history_are_told_of(tmp_path: Path) -> None:
     file = written(tmp_path / "h", (record(1, name="again"), record(2, name="again", cause="Evicted", result="Failed")))
     assert "Failed (Evicted)" in (await history(file, "again")).out
     # Files that are no history are told of.
@@ -165,9 +163,7 @@ async def test_of_several_of_one_name_the_last_is_told_and_files_that_are_no_his
         (("--runtime", "none"), 0, "no such jobs are recorded"),
     ],
 )
-async def test_what_is_asked_in_vain_is_told_in_a_line(
-    file: Path, words: tuple[str, ...], code: int, text: str
-) -> None:
+async def test_questions_in_vain_take_a_line(file: Path, words: tuple[str, ...], code: int, text: str) -> None:
     found = await history(file, *words)
     assert (found.code, found.out) == (code, "")
     assert text in found.err
@@ -225,8 +221,7 @@ async def test_a_manager_in_a_cluster_is_reached_by_its_service_and_knows_who_as
         assert [each.headers["X-Trainmaster-Authorization"] for each in seen] == ["Bearer secret"]
         (file.parent / "token").write_text("other\n")
         other = ("history", "--kubeconfig", str(kubeconfig), "--token-file", str(file.parent / "token"))
-        named = await trainmaster(*other, "-n", "team-b", cwd=file.parent)
-        assert rows(named.out)[1][1] == "gone"
+        assert rows((await trainmaster(*other, "-n", "team-b", cwd=file.parent)).out)[1][1] == "gone"
         assert seen[-1].headers["X-Trainmaster-Authorization"] == "Bearer other"
         absent = await trainmaster(*other, "--service", "elsewhere/manager", cwd=file.parent)
         assert (absent.code, "is history.enabled set in the configuration of the manager?" in absent.err) == (1, True)

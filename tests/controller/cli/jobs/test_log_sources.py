@@ -74,9 +74,7 @@ def test_members_are_in_the_order_of_ranks_and_older_pods_behind_newer_ones() ->
         (container(1, "waiting", "terminated", **CREATING), [(0, True)]),
     ],
 )
-def test_a_run_has_the_same_number_whatever_state_it_is_in(
-    statuses: list[JsonObject], runs: list[tuple[int, bool]]
-) -> None:
+def test_a_run_has_the_same_number_in_any_state(statuses: list[JsonObject], runs: list[tuple[int, bool]]) -> None:
     [member] = members(JOB, [pod("only", containerStatuses=statuses)])
     current, before = log_source(member), log_source(member, previous=True)
     assert (current and (current.run, current.previous)) == (runs[-1] if runs else None)

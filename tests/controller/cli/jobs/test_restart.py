@@ -1,7 +1,5 @@
 """`trainmaster restart`: the job is another object of the same words, and what belongs to it is still there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -30,9 +28,7 @@ async def owners(team: Team, name: str) -> list[str]:
 
 
 @pytest.mark.nightly
-async def test_the_new_job_says_what_the_old_one_said_and_a_copy_is_made_beside_it(
-    team: Team,
-) -> None:
+async def test_the_new_job_says_what_the_old_one_said_and_a_copy_is_made_beside_it(team: Team) -> None:
     manifest = team.manifest("digits", "echo 1", nodes=2)
     manifest["metadata"] |= {"labels": {"team": "a"}, "annotations": {"note": "b"}}
     old = await team.client.create(TRAINJOBS, manifest)
@@ -58,9 +54,7 @@ async def test_the_new_job_says_what_the_old_one_said_and_a_copy_is_made_beside_
 
 
 @pytest.mark.nightly
-async def test_nothing_is_lost_of_a_job_that_is_refused_or_may_not_be_deleted(
-    quiet: tuple[Team, FaultyCluster],
-) -> None:
+async def test_nothing_is_lost_of_a_job_that_is_refused_or_stays(quiet: tuple[Team, FaultyCluster]) -> None:
     # Nothing is deleted for a job that would be refused.
     team, cluster = quiet
     old = await team.submit("digits", "echo 1")

@@ -151,8 +151,7 @@ async def test_it_has_what_a_maintainer_needs_and_no_secret(mine: Team, tmp_path
         assert items(files, f"{there}/{kind}.json"), kind
     config_maps = {each["metadata"]["name"]: each["data"] for each in items(files, f"{there}/configmaps.json")}
     assert config_maps[NAME]["other"] == f"[left out: {len(PLANTED)} characters]"
-    configuration = orjson.loads(files[f"{there}/configuration.json"])
-    assert configuration["inEffect"]["webhook"]["port"] == 9444
+    assert orjson.loads(files[f"{there}/configuration.json"])["inEffect"]["webhook"]["port"] == 9444
     assert orjson.loads(files[f"{there}/configuration.given.json"])["plugins"]["options"] == {
         "acme": {"endpoint": "[redacted]"}
     }
@@ -325,9 +324,7 @@ async def test_an_embedded_cluster_that_is_down_leaves_its_logs(tmp_path: Path) 
     assert lacking(files)[".trainmaster/manager.log"] == "it does not exist"
 
 
-def test_an_archive_is_nothing_for_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_archive_goes_to_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(command, "configure_logs", lambda **_: None)  # for the whole process otherwise
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["support-bundle", "-o", "-"]) == 2

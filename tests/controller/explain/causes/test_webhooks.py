@@ -48,8 +48,7 @@ def blocked(message: str, **known: Any) -> Finding:
 
 
 def test_a_webhook_that_refuses_is_told_with_whose_it_is() -> None:
-    helm = configuration(release_name="guards", release_namespace="acme")
-    found = blocked(DENIED, webhooks=[helm])
+    found = blocked(DENIED, webhooks=[configuration(release_name="guards", release_namespace="acme")])
     assert [(str(each.object), each.text) for each in found.evidence[1:]] == [
         ("ValidatingWebhookConfiguration policies", f"{CALLS}; it belongs to the Helm release guards in namespace acme")
     ]

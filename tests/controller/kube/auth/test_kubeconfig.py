@@ -102,8 +102,7 @@ async def test_entries_of_a_wrong_shape_are_named_with_their_file_and_never_show
     tmp_path: Path, changes: dict[str, Any], fault: str
 ) -> None:
     path = tmp_path / "k"
-    document = yaml.safe_load(Path(write_kubeconfig(path)).read_text())
-    path.write_text(yaml.safe_dump(document | changes))
+    path.write_text(yaml.safe_dump(yaml.safe_load(Path(write_kubeconfig(path)).read_text()) | changes))
     other = write_kubeconfig(tmp_path / "other")
     with pytest.raises(ConfigurationError) as caught:
         await load_config(kubeconfig=f"{path}:{other}")

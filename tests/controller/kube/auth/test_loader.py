@@ -104,8 +104,7 @@ async def test_proxy_that_is_no_url(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 async def test_static_token_cannot_be_renewed(tmp_path: Path) -> None:
-    config = await load_config(kubeconfig=write_kubeconfig(tmp_path / "k"))
-    assert not await config.credentials.renew()
+    assert not await (await load_config(kubeconfig=write_kubeconfig(tmp_path / "k"))).credentials.renew()
     assert not await Token("x").renew()
     assert await Token().headers() == {}
 

@@ -144,8 +144,7 @@ async def test_id_token_is_refreshed_by_its_provider(tmp_path: Path, serve: Serv
     given: list[str] = []
 
     async def trade(request: web.Request) -> web.StreamResponse:
-        form = parse_qs((await request.read()).decode())
-        given.append(form["refresh_token"][0])
+        given.append(parse_qs((await request.read()).decode())["refresh_token"][0])
         number = len(given)
         return web.json_response({"id_token": id_token(expires=1e10 + number), "refresh_token": f"refresh-{number}"})
 
@@ -202,9 +201,7 @@ async def test_query_of_the_token_endpoint_is_sent(tmp_path: Path, serve: Serve,
     assert request.query == {"p": "sign-in", "empty": ""}
 
 
-async def test_no_token_goes_to_a_token_endpoint_without_tls(
-    tmp_path: Path, serve: Serve, server: Any, clock: Any
-) -> None:
+async def test_no_token_goes_to_an_endpoint_without_tls(tmp_path: Path, serve: Serve, server: Any, clock: Any) -> None:
     authority = Authority()
     provider = await serve(authority.server_context(tmp_path))
     provider.on("list", provider.reply(200, {"token_endpoint": f"{server.url}/token"}))

@@ -96,9 +96,7 @@ async def test_certificate_that_is_trusted_by_itself(tmp_path: Path, serve: Serv
         assert await client.get(PODS, "ns", "a") == POD
 
 
-async def test_authority_that_does_not_parse_leaves_the_old_one_in_use(
-    tmp_path: Path, serve: Serve, clock: Any
-) -> None:
+async def test_an_unreadable_authority_leaves_the_old_one_in_use(tmp_path: Path, serve: Serve, clock: Any) -> None:
     authority = Authority()
     server = await serve(authority.server_context(tmp_path))
     (tmp_path / "ca.crt").write_bytes(authority.pem)
@@ -120,8 +118,7 @@ async def test_authority_that_does_not_parse_leaves_the_old_one_in_use(
 async def test_new_authority_retires_connections_of_the_old_one(tmp_path: Path, serve: Serve, clock: Any) -> None:
     """A connection that was opened under the old trust carries no new request."""
     old, new = Authority("old"), Authority("new")
-    context = old.server_context(tmp_path)
-    server = await serve(context)
+    server = await serve(old.server_context(tmp_path))
     (tmp_path / "ca.crt").write_bytes(old.pem)
     path = write_kubeconfig(tmp_path / "k", server.url, user={}, **{"certificate-authority": "ca.crt"})
     config = await load_config(kubeconfig=path, clock=clock)

@@ -95,9 +95,7 @@ async def test_every_event_is_told_in_order() -> None:
 
 
 @pytest.mark.guarantee("S-8", "S-16", "S-17")
-async def test_handlers_cannot_change_what_is_stored_and_managed_fields_are_not(
-    server: Any, informer: Informer
-) -> None:
+async def test_handlers_cannot_change_what_is_stored_without_managed_fields(server: Any, informer: Informer) -> None:
     def spoil(delta: Delta) -> None:
         (delta.new or {})["metadata"]["name"] = "spoiled"
 
@@ -353,9 +351,7 @@ def frame(kind: str, obj: bytes) -> bytes:
     return b'{"type":"' + kind.encode() + b'","object":' + obj + b"}\n"
 
 
-async def test_what_cannot_be_read_is_kept_by_its_metadata_counted_and_named_once(
-    server: Any, informer: Informer
-) -> None:
+async def test_what_cannot_be_read_is_kept_by_metadata_counted_and_named_once(server: Any, informer: Informer) -> None:
     """By a list, by a streaming list, and by a watch; the others go on, and so does it once it can be read."""
     listed = orjson.dumps(pod_list(5, pod("a", 1)))[:-2] + b"," + unreadable("odd", 2) + b"]}"
     server.on("list", server.reply(200, listed), server.reply(200, listed))

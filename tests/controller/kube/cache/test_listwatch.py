@@ -28,9 +28,7 @@ from trainmaster.runtime.jsontree import UNREADABLE
 
 @pytest.mark.guarantee("R-1", "R-8", "R-13", "S-7")
 @pytest.mark.parametrize("code", [400, 403, 410, 504])
-async def test_a_server_without_streaming_lists_is_listed_at_once(
-    server: Any, informer: Informer, clock: Any, code: int
-) -> None:
+async def test_without_streaming_lists_a_list_is_taken(server: Any, informer: Informer, clock: Any, code: int) -> None:
     """Any refusal falls back to a list at once, without a wait."""
     server.on("stream", server.status(code, "Whatever"))
     server.on("list", server.reply(200, pod_list(5, pod("a", 30))))
@@ -107,9 +105,7 @@ async def test_an_unusable_version_goes_to_a_quorum_list(server: Any, informer: 
 
 
 @pytest.mark.guarantee("R-9", "R-11")
-async def test_a_list_that_takes_too_long_in_one_go_is_read_in_pages(
-    server: Any, informer: Informer, clock: Any, until: Until
-) -> None:
+async def test_a_list_that_takes_too_long_is_paged(server: Any, informer: Informer, clock: Any, until: Until) -> None:
     """Over a slow line the next one at that version would take as long: only shorter answers get anywhere."""
     server.on("list", server.reply(200, pod_list(5)), server.stream(b"{", then="hang"), server.reply(200, pod_list(9)))
     server.on("watch", server.stream(event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})))
@@ -180,9 +176,7 @@ async def test_a_streaming_list_goes_on_as_the_watch(server: Any, informer: Info
 
 
 @pytest.mark.guarantee("R-3")
-async def test_nothing_is_visible_before_the_snapshot_is_complete(
-    server: Any, informer: Informer, until: Until
-) -> None:
+async def test_nothing_is_visible_before_the_snapshot_is_whole(server: Any, informer: Informer, until: Until) -> None:
     sent = asyncio.Event()
     server.on("stream", server.stream(event("ADDED", pod("a", 1)), then="hang", before=sent.set))
     async with running(informer):

@@ -151,9 +151,7 @@ async def test_an_absent_kind_is_looked_for_once_every_ten_seconds_whatever_the_
 
 
 @pytest.mark.guarantee("E-7")
-async def test_another_namespace_looks_for_an_absent_kind_when_the_first_is_refused(
-    server: Server, clock: VirtualClock
-) -> None:
+async def test_another_namespace_looks_for_a_kind_if_the_first_is_refused(server: Server, clock: VirtualClock) -> None:
     """A namespace that is deleted takes its Role along, so that nothing can be found out there any more."""
     server.refusals = {"a": absent(), "b": absent()}
     informer = Informer(server, PODS, InformerOptions(namespaces=["a", "b"]), clock=clock)
@@ -214,9 +212,7 @@ def cache_metrics(name: str) -> tuple[float | None, ...]:
     return tuple(value_of(f"trainmaster_informer_{each}", {"resource": name}) for each in names)
 
 
-async def test_of_an_optional_kind_nothing_is_waited_for_nor_old_nor_failing(
-    server: Server, clock: VirtualClock
-) -> None:
+async def test_of_an_optional_kind_nothing_is_awaited_nor_old_nor_failing(server: Server, clock: VirtualClock) -> None:
     """Alerts look at these three: a cluster that lacks what it needs not have is healthy."""
     server.refusals = {None: absent()}
     async with running(Informer(server, PODS, InformerOptions(optional=True, name="left out"), clock=clock)):

@@ -88,9 +88,7 @@ async def test_a_busy_server_keeps_the_version(server: Any, informer: Informer, 
 
 @pytest.mark.guarantee("R-23", "R-32", "P-5")
 @pytest.mark.parametrize("fault", ["reset", "truncated", "silent"])
-async def test_a_broken_watch_goes_on_where_it_was(
-    server: Any, informer: Informer, clock: Any, until: Until, fault: str
-) -> None:
+async def test_a_broken_watch_goes_on(server: Any, informer: Informer, clock: Any, until: Until, fault: str) -> None:
     """No list, nothing lost, nothing twice."""
     server.on("list", server.reply(200, pod_list(5)))
     first = event("ADDED", pod("a", 6))
@@ -125,9 +123,7 @@ async def test_foreign_objects_are_skipped(server: Any, informer: Informer) -> N
 
 
 @pytest.mark.guarantee("R-25")
-async def test_a_server_that_is_down_at_the_start_is_waited_for(
-    serve: Any, clock: Any, until: Until, unused_tcp_port: int
-) -> None:
+async def test_a_server_is_waited_for_at_the_start(serve: Any, clock: Any, until: Until, unused_tcp_port: int) -> None:
     """Keeps trying; streaming or not makes no difference to a refused connection."""
     config = RestConfig(server=f"http://127.0.0.1:{unused_tcp_port}")
     async with KubeClient(config, user_agent="test", clock=clock, tries=1) as client:
@@ -272,9 +268,7 @@ async def test_large_objects_are_read_and_other_tasks_run_meanwhile(server: Any,
 
 
 @pytest.mark.guarantee("R-26")
-async def test_an_expired_watch_takes_a_snapshot_at_once_but_not_again_and_again(
-    server: Any, informer: Informer, clock: Any
-) -> None:
+async def test_an_expired_watch_takes_one_snapshot_at_once(server: Any, informer: Informer, clock: Any) -> None:
     """The server has just answered: there is nothing to wait for. If its snapshots expire as fast, there is."""
     server.on("list", *(server.reply(200, pod_list(5, pod("a", 1))) for _ in range(4)))
     server.on("watch", *(server.stream(failure(410, "Expired")) for _ in range(3)))

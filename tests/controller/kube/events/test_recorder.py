@@ -1,7 +1,5 @@
 """Events as the API gets them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -202,9 +200,7 @@ async def test_an_object_gets_a_burst_of_events_and_then_one_in_five_minutes(
     assert len(api.created) == BURST + 2
 
 
-async def test_event_that_the_server_dropped_is_made_again(
-    recorder: EventRecorder, api: EventServer, virtual: VirtualClock
-) -> None:
+async def test_a_dropped_event_is_made_again(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
     record(recorder)
     await virtual.advance(1)
     api.expired = True
@@ -242,9 +238,7 @@ async def test_a_write_is_tried_twelve_times(recorder: EventRecorder, api: Event
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == ["event was not recorded"]
 
 
-async def test_a_create_whose_answer_was_lost_is_not_made_twice(
-    recorder: EventRecorder, api: EventServer, virtual: VirtualClock
-) -> None:
+async def test_creates_are_sent_only_once(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
     api.failure = TransportError("connection reset")
     record(recorder)
     await virtual.advance(1)
@@ -286,9 +280,7 @@ async def test_flush_writes_what_waits(api: EventServer, virtual: VirtualClock) 
 
 
 @pytest.mark.guarantee("F-8")
-async def test_flush_waits_for_what_is_being_written(
-    recorder: EventRecorder, api: EventServer, virtual: VirtualClock
-) -> None:
+async def test_flush_waits_for_present_writes(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
     api.hang.clear()
     record(recorder)
     await virtual.advance(0)
@@ -300,9 +292,7 @@ async def test_flush_waits_for_what_is_being_written(
     assert len(api.created) == 1
 
 
-async def test_a_repeat_during_the_first_write_follows_it(
-    recorder: EventRecorder, api: EventServer, virtual: VirtualClock
-) -> None:
+async def test_repeats_follow_first_writes(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
     api.hang.clear()
     record(recorder)
     await virtual.advance(0)

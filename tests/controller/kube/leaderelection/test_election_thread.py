@@ -1,7 +1,5 @@
 """The election in a thread of its own, and on the loop of the work."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

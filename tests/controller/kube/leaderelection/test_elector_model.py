@@ -257,8 +257,7 @@ class Process:
 async def disturb(world: World, processes: list[Process]) -> None:
     """Let something happen to somebody."""
     chance = world.random
-    number = chance.randrange(len(processes))
-    process = processes[number]
+    process = processes[chance.randrange(len(processes))]
     what = chance.choice(("pause", "partition", "slow", "stop", "kill", "touch", "heal", "heal"))
     world.tell(f"{what} {process.identity}")
     if what == "pause":

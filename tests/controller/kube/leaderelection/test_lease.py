@@ -1,7 +1,5 @@
 """What stands in a lease of others, and what that of another installation tells."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -178,9 +176,7 @@ async def test_a_lease_that_is_renewed_in_another_namespace_is_told_of_once(
     assert set(leases.selectors) == {"metadata.name=trainer.kubeflow.org"}
 
 
-async def test_a_lease_that_somebody_left_behind_is_nobodys(
-    leases: Leases, told: list[Any], clock: VirtualClock
-) -> None:
+async def test_a_lease_that_was_left_behind_is_nobodys(leases: Leases, told: list[Any], clock: VirtualClock) -> None:
     """Clocks differ, so that its age says nothing; one that was released has no holder."""
     leases.renew("old", "gone", "1")
     leases.renew("released", "", "1")
@@ -190,9 +186,7 @@ async def test_a_lease_that_somebody_left_behind_is_nobodys(
     assert errors(told) == []
 
 
-async def test_one_that_ends_and_comes_again_is_told_of_again(
-    leases: Leases, told: list[Any], clock: VirtualClock
-) -> None:
+async def test_one_that_comes_again_is_told_of_again(leases: Leases, told: list[Any], clock: VirtualClock) -> None:
     await clock.advance(SECOND_LOOK)
     for number in range(1, 10):
         if number < 4 or number > 6:

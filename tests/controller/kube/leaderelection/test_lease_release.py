@@ -51,9 +51,7 @@ async def test_lease_of_work_that_does_not_end_is_left_to_expire(api: LeaseServe
 
 
 @pytest.mark.guarantee("L-11")
-async def test_candidate_that_is_stopped_while_it_takes_the_lease_gives_it_back(
-    api: LeaseServer, virtual: VirtualClock
-) -> None:
+async def test_a_candidate_that_stops_as_it_takes_the_lease_returns_it(api: LeaseServer, virtual: VirtualClock) -> None:
     """The write arrived, its answer did not; nobody would lead for a whole lease."""
     candidate = Candidate(api, virtual, "a")
     candidate.client.deaf = True
@@ -126,9 +124,7 @@ async def test_every_end_is_the_same_end(api: LeaseServer, virtual: VirtualClock
 
 
 @pytest.mark.guarantee("L-10")
-async def test_work_that_does_not_stop_is_told_of_before_the_lease_expires(
-    api: LeaseServer, virtual: VirtualClock
-) -> None:
+async def test_work_that_goes_on_is_told_of_before_the_lease_expires(api: LeaseServer, virtual: VirtualClock) -> None:
     told: list[float] = []
     candidate = Candidate(api, virtual, "a", on_overrun=lambda: told.append(virtual.monotonic()))
     candidate.stopping_takes = 1000

@@ -232,9 +232,7 @@ async def test_sizes_durations_and_retries(server: Any, client: KubeClient) -> N
 
 
 @pytest.mark.guarantee("K-10")
-async def test_a_write_that_is_refused_counts_as_sent_again_only_if_the_server_asked_for_that(
-    server: Any, client: KubeClient
-) -> None:
+async def test_a_refused_write_counts_as_a_retry_only_if_the_server_asked(server: Any, client: KubeClient) -> None:
     """As in client-go: without Retry-After, 503 is given to the caller, and its queue tries again."""
     labels = {"code": "503", "verb": "POST", "host": server.url.removeprefix("http://")}
     server.on("POST", server.status(503, "ServiceUnavailable"))
@@ -284,9 +282,7 @@ async def test_stale_credentials_are_renewed_once(server: Any, clock: Any) -> No
     assert [seen.headers["Authorization"] for seen in server.seen] == ["Bearer old", "Bearer new", "Bearer new"]
 
 
-async def test_a_late_refusal_of_stale_credentials_finds_those_that_another_request_brought(
-    server: Any, clock: Any
-) -> None:
+async def test_a_late_refusal_of_stale_credentials_finds_those_of_another_request(server: Any, clock: Any) -> None:
     """There is nothing left to renew then, and still no reason to fail."""
     renewed = asyncio.Event()
 

@@ -62,9 +62,7 @@ async def test_broken_connection_is_tried_again_for_a_delete_by_uid(server: Any,
 @pytest.mark.guarantee("T-3")
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("reused", [False, True])
-async def test_write_whose_answer_was_lost_is_sent_once(
-    server: Any, client: KubeClient, write: str, *, reused: bool
-) -> None:
+async def test_writes_without_answer_go_out_once(server: Any, client: KubeClient, write: str, *, reused: bool) -> None:
     """Neither by us nor by aiohttp, which would send PUT and DELETE again by itself, on old connections too."""
     method = write if write.isupper() else "PATCH"
     if reused:

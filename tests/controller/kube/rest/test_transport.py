@@ -89,9 +89,7 @@ async def test_connections_of_watches_do_not_starve_requests(server: Any, clock:
 
 @pytest.mark.guarantee("P-4")
 @pytest.mark.parametrize("answer", ["none", "begun", "begun refusal"])
-async def test_an_answer_that_is_not_complete_in_time_is_given_up(
-    server: Any, clock: Any, until: Any, answer: str
-) -> None:
+async def test_an_answer_that_is_late_to_end_is_given_up(server: Any, clock: Any, until: Any, answer: str) -> None:
     """The limit covers the whole of a request, not only its beginning; also of a refusal."""
     answers = {
         "none": never,

@@ -41,8 +41,7 @@ def test_lines_survive_any_cut_into_chunks(lines: list[bytes], cuts: list[int]) 
     data = b"".join(line + b"\n" for line in lines)
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     splitter = LineSplitter(limit=1000)
-    found = [line for start, end in pairwise(edges) for line in splitter.feed(data[start:end])]
-    assert found == lines
+    assert [line for start, end in pairwise(edges) for line in splitter.feed(data[start:end])] == lines
     assert splitter.rest() == b""
 
 
@@ -127,8 +126,7 @@ async def test_a_silent_stream_is_given_up() -> None:
 
 async def test_whoever_cancels_a_reader_is_not_told_of_silence() -> None:
     clock = VirtualClock()
-    timer = InactivityTimer(clock, 70)
-    waiting = asyncio.create_task(timer.wait(asyncio.sleep(3600)))
+    waiting = asyncio.create_task(InactivityTimer(clock, 70).wait(asyncio.sleep(3600)))
     await clock.advance(10)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

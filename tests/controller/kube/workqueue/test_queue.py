@@ -53,9 +53,7 @@ def test_done_without_get_is_an_error(queue: WorkQueue) -> None:
 
 
 @pytest.mark.guarantee("W-10")
-def test_keys_that_failed_need_not_wait_when_what_they_failed_for_is_over(
-    queue: WorkQueue, virtual: VirtualClock
-) -> None:
+def test_keys_that_failed_need_not_wait_when_the_cause_is_over(queue: WorkQueue, virtual: VirtualClock) -> None:
     """After an outage each would wait for as long again; whoever waits for something else goes on waiting."""
     for _ in range(16):
         for key in ("a", "b"):

@@ -34,9 +34,7 @@ def gang(version: int, job: str, namespace: str = "team") -> JsonObject:
 
 
 @pytest.mark.guarantee("S-13", "S-14")
-async def test_reminders_and_what_was_there_at_the_start_come_after_everything_else(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
+async def test_reminders_and_what_was_there_at_first_come_after_all_else(cluster: Cluster, clock: VirtualClock) -> None:
     caches, queue = Caches(cluster, [JOBSET], clock=clock), Recorder(clock)
     caches.add_trainjob_handlers(queue)
     job = trainjob_object()
@@ -76,9 +74,7 @@ async def test_a_change_of_owner_wakes_up_both(cluster: Cluster, clock: VirtualC
         assert queue.news() == [("ns/b", 0)]
 
 
-async def test_a_mapper_that_does_not_return_delays_the_events_of_its_kind_alone(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
+async def test_a_mapper_that_hangs_delays_the_events_of_its_kind_alone(cluster: Cluster, clock: VirtualClock) -> None:
     """Where it is of somebody else. What happens to one object meanwhile is mapped as one change."""
     go_on, mapped = threading.Event(), list[str]()
 
@@ -108,9 +104,7 @@ async def test_a_mapper_that_does_not_return_delays_the_events_of_its_kind_alone
 
 @pytest.mark.guarantee("S-8")
 @pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
-async def test_what_a_mapper_is_shown_in_a_thread_nobody_else_changes(
-    cluster: Cluster, clock: VirtualClock, kind: str
-) -> None:
+async def test_what_a_mapper_sees_in_a_thread_nobody_changes(cluster: Cluster, clock: VirtualClock, kind: str) -> None:
     """The first reader of an object may change the tree of its last event."""
     go_on = threading.Event()
 
@@ -176,9 +170,7 @@ def _are_added(queue: Recorder, keys: list[str]) -> bool:
 
 
 @pytest.mark.defect("U16")
-async def test_however_many_plugins_watch_a_kind_a_change_is_one_reconcile(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
+async def test_a_change_is_one_reconcile_however_many_plugins_watch(cluster: Cluster, clock: VirtualClock) -> None:
     watches = [Watch("v1", "ConfigMap", "configmaps", writes=True)] * 3
     caches, queue = Caches(cluster, watches, clock=clock), Recorder(clock)
     caches.add_trainjob_handlers(queue)
@@ -264,9 +256,7 @@ async def test_only_events_of_what_a_trainjob_consists_of_can_be_echoes(cluster:
 
 
 @pytest.mark.guarantee("M-4")
-async def test_a_replica_that_stands_by_keeps_nothing_of_trainjobs_that_are_gone(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
+async def test_a_replica_that_stands_by_keeps_nothing_of_gone_trainjobs(cluster: Cluster, clock: VirtualClock) -> None:
     """What they owned is collected after them, and its deletion names them again."""
     caches = Caches(cluster, [JOBSET], clock=clock)
     queue = WorkQueue(clock=clock, exists=caches.trainjobs.store.__contains__)

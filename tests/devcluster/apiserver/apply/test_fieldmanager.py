@@ -1,7 +1,5 @@
 """Server-side apply: ownership, conflicts, removal and the order of lists (KEP-555)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -113,8 +111,7 @@ def test_a_map_that_the_schema_names_goes_with_what_nobody_owns_in_it() -> None:
 
 
 def test_an_empty_map_that_is_applied_stays() -> None:
-    live = applied(None, obj({"replicas": 1}))
-    after = applied(live, obj({}))
+    after = applied(applied(None, obj({"replicas": 1})), obj({}))
     assert after["spec"] == {}
     assert owned(after, "a") == [".spec"]
 
@@ -214,8 +211,7 @@ def test_elements_that_cannot_be_told_apart_are_refused(containers: Any, message
 
 def test_stored_lists_with_duplicates_are_replaced_as_a_whole() -> None:
     live = updated(None, obj({"containers": [{"name": "c"}, {"name": "c"}]}))
-    after = applied(live, obj({"containers": [{"name": "d"}]}), force=True)
-    assert names(after) == ["d"]
+    assert names(applied(live, obj({"containers": [{"name": "d"}]}), force=True)) == ["d"]
 
 
 def test_the_identity_of_the_object_has_no_owner_and_stays() -> None:
@@ -294,9 +290,7 @@ def test_after_force_everything_applied_is_there_and_owned(first: Any, second: A
 
 
 @given(SPECS, SPECS)
-def test_without_conflicts_force_makes_no_difference_and_with_them_it_takes_what_they_name(
-    first: Any, second: Any
-) -> None:
+def test_force_makes_no_difference_without_conflicts_and_takes_what_they_name(first: Any, second: Any) -> None:
     live = applied(None, obj(first))
     forced = applied(live, obj(second), "b", force=True)
     lost = set(owned(live, "a")) - set(owned(forced, "a"))
@@ -318,7 +312,6 @@ def conflicts_of(live: Any, config: Any, manager: str) -> list[Conflict]:
 def test_a_manager_that_applies_nothing_more_leaves_no_trace(first: Any, second: Any) -> None:
     alone = applied(None, obj(first))
     assume(not conflicts_of(alone, obj(second), "b"))
-    both = applied(alone, obj(second), "b")
-    withdrawn = applied(both, obj(), "b")
+    withdrawn = applied(applied(alone, obj(second), "b"), obj(), "b")
     assert owned(withdrawn, "b") == []
     assert owned(withdrawn, "a") == owned(alone, "a")

@@ -1,18 +1,10 @@
 """What roles allow, and nothing beyond it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.apiserver.auth.authorizer import (
-    Attributes,
-    User,
-    make_group_names,
-    make_username,
-    require,
-)
+from trainmaster.devcluster.apiserver.auth.authorizer import Attributes, User, make_group_names, make_username, require
 from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
 from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces, ensure_bootstrap_policy
 from trainmaster.devcluster.apiserver.errors import StatusError
@@ -126,8 +118,7 @@ async def test_wildcards_and_names(access: Access) -> None:
 
 
 async def test_paths(access: Access) -> None:
-    urls = {"verbs": ["get"], "nonResourceURLs": ["/metrics", "/apis/*"]}
-    await access.role(urls, namespace=None)
+    await access.role({"verbs": ["get"], "nonResourceURLs": ["/metrics", "/apis/*"]}, namespace=None)
     await access.bind(role="ClusterRole/r", namespace=None)
 
     def may(path: str, verb: str = "get") -> bool:

@@ -1,7 +1,5 @@
 """Tokens of service accounts: what is signed, and only that, is believed."""
 
-from __future__ import annotations
-
 import base64
 import stat
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The audit log, the rights that requests demand, the last form of responses, and defects of the server."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -145,9 +143,7 @@ async def test_a_request_without_an_answer_has_a_line_without_a_status(server: E
     assert (event["verb"], event["objectRef"]["name"]) == ("create", "a")
 
 
-async def test_it_tells_strangers_from_users_and_users_from_those_who_act_for_them(
-    server: Environment, path: Path
-) -> None:
+async def test_it_tells_strangers_users_and_those_who_act_for_them_apart(server: Environment, path: Path) -> None:
     assert await _call(server, "GET", _CONFIGMAPS, headers={"Authorization": "Bearer wrong"}) == 401
     assert await _call(server, "GET", _CONFIGMAPS, headers={"Impersonate-User": "jane"}) == 200
     stranger, jane = _lines(path)

@@ -1,7 +1,5 @@
 """Nobody gets in without the token; the enforcement of roles, and acting as somebody else."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 
@@ -116,9 +114,7 @@ async def test_impersonation_needs_a_right_of_its_own(rbac_server: Environment) 
 
 
 @pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Basic dXNlcjpwdw==", "Bearer", "Bearer t\u00f6ken"])
-async def test_requests_without_the_token_are_refused(
-    devcluster_server: Environment, authorization: str | None
-) -> None:
+async def test_no_request_goes_without_the_token(devcluster_server: Environment, authorization: str | None) -> None:
     headers = {} if authorization is None else {"Authorization": authorization}
     async with devcluster_server.session(headers=headers) as session:
         for method, path in (("GET", "/api/v1/pods"), ("GET", "/apis"), ("DELETE", "/api/v1/namespaces/default")):

@@ -1,7 +1,5 @@
 """GET over HTTPS: objects, lists, watches, version, health, discovery, and what writes share."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncIterator
@@ -66,8 +64,7 @@ async def test_an_old_token_expires_with_one_that_goes_on(devcluster_server: Env
     token = page["metadata"]["continue"]
     status, expired = await _get(devcluster_server, _LIST, limit="1", **{"continue": token})
     assert (status, expired["reason"]) == (410, "Expired")
-    fresh = expired["metadata"]["continue"]
-    _, rest = await _get(devcluster_server, _LIST, **{"continue": fresh})
+    _, rest = await _get(devcluster_server, _LIST, **{"continue": expired["metadata"]["continue"]})
     assert _names(rest) == ["c0001", "c0002"]
 
 

@@ -1,7 +1,5 @@
 """The exec subresource of pods over a WebSocket, as kubectl and the Kubernetes clients speak it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator
@@ -74,8 +72,7 @@ def node() -> Node:
 @pytest.fixture
 async def server(tmp_path: Path, node: Node) -> AsyncIterator[Environment]:
     async with start_environment(tmp_path, executor=node) as served:
-        containers = [{"name": name, "image": "i"} for name in ("c", "ended")]
-        spec = {"nodeName": "n", "containers": containers}
+        spec = {"nodeName": "n", "containers": [{"name": name, "image": "i"} for name in ("c", "ended")]}
         await served.api.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, namespace="default")
         yield served
 

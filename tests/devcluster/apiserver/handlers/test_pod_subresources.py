@@ -1,7 +1,5 @@
 """Subresources of pods over HTTPS: the log endpoint, and eviction."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The proxy subresource of pods and Services: what is passed on, what is kept back, and who may."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator
@@ -309,9 +307,7 @@ async def test_services_that_cannot_be_reached(server: Environment, what: str, s
     ("method", "verb"),
     [("GET", "get"), ("HEAD", "get"), ("POST", "create"), ("PUT", "update"), ("PATCH", "patch"), ("DELETE", "delete")],
 )
-async def test_each_method_takes_a_verb_of_the_subresource(
-    server: Environment, pod: Pod, method: str, verb: str
-) -> None:
+async def test_each_method_is_a_verb_of_the_subresource(server: Environment, pod: Pod, method: str, verb: str) -> None:
     as_user = {"Impersonate-User": "ada"}
     await allow(server, verb, "pods")  # a right to pods is none to their proxies
     status, body, _ = await ask(server, path_of("web", "/x"), method, headers=as_user)

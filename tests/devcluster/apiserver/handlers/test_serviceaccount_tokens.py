@@ -1,7 +1,5 @@
 """Service accounts over HTTP and their tokens; reviews are answered and never stored."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What requests ask for: paths, methods, formats."""
 
-from __future__ import annotations
-
 import pytest
 
 from trainmaster.devcluster.apiserver.http.negotiation import (

@@ -1,7 +1,5 @@
 """Protobuf bodies: the JSON form of the same object comes out, or a refusal that helps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -58,11 +56,9 @@ def test_maps_bytes_and_pointers() -> None:
 
 def test_embedded_messages_and_special_types() -> None:
     """Volumes embed their source; quantities, ports, verbs and times are messages that JSON writes as plain values."""
-    quantity = message((1, "1Gi"))
-    volume = message((1, "v"), (2, message((2, message((1, "Memory"), (2, quantity))))))
+    volume = message((1, "v"), (2, message((2, message((1, "Memory"), (2, message((1, "1Gi"))))))))
     http_get = message((1, "/x"), (2, message((1, 1), (2, 0), (3, "web"))), (3, ""), (4, ""))
-    probe = message((1, message((2, http_get))), (2, 0), (6, 3))
-    container = message((1, "c"), (2, "i"), (10, probe))
+    container = message((1, "c"), (2, "i"), (10, message((1, message((2, http_get))), (2, 0), (6, 3))))
     spec = message((1, volume), (2, container), (5, -5))
     meta = message((1, "p"), (8, message((1, 1_700_000_000), (2, 5))))
     pod = decode_protobuf(body("v1", "Pod", message((1, meta), (2, spec))))

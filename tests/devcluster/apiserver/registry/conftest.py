@@ -1,7 +1,5 @@
 """An Api with a clock that tests move, the seeded namespaces, and a small custom resource."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """NetworkPolicies, PodDisruptionBudgets and EndpointSlices at the API."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Columns of tables, and the subset of JSONPath that they use."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The registry and its kinds, with and without a cluster, and the line of a pod in `kubectl get pods`."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any

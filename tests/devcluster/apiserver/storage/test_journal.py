@@ -1,7 +1,5 @@
 """The journal: what survives a restart, a kill and a full disk."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random
@@ -160,8 +158,7 @@ def test_cut_off_at_any_byte_it_loses_only_what_it_says(path: Path) -> None:
     """Every prefix is a past state or is refused; a write that is there in part is kept aside."""
     states = written(path)
     content = path.read_bytes()
-    lines = content.splitlines(keepends=True)
-    snapshot = sum(map(len, lines[:4]))
+    snapshot = sum(map(len, content.splitlines(keepends=True)[:4]))
     for length in range(len(content)):
         path.write_bytes(content[:length])
         whole = content[:length].count(b"\n") - 4

@@ -1,7 +1,5 @@
 """The store: compare-and-swap, history, listeners."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

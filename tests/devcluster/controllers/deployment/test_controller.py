@@ -1,7 +1,5 @@
 """The Deployment controller with that of ReplicaSets against the API, with hand-set pod statuses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The Job controller against the API, with hand-set pod statuses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

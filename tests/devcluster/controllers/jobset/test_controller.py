@@ -1,7 +1,5 @@
 """The JobSet controller together with the Job controller and garbage collection, with hand-set pod statuses."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What JobSet's webhooks fill in and refuse."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Addresses and ports of pods, and names, ports and paths in text: what is replaced, and above all what is not."""
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 import sys

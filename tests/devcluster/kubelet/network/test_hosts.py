@@ -1,7 +1,5 @@
 """Names of pods and Services in hosts files, which are whole at every moment."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

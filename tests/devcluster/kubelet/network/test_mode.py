@@ -1,7 +1,5 @@
 """Which mode of networking is chosen."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Pods in namespaces: names, paths and addresses as on a real cluster, and a host that notices nothing."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Services as names, as the pods of training jobs use them: one headless Service for each pod."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from typing import Any
@@ -148,8 +146,7 @@ async def test_pods_of_several_jobs_listen_on_one_port(node: Node, kubelet: Kube
     for job in jobs:
         for kind in ("master", "worker"):
             await service(node, job=job, kind=kind)
-        listen = {**python(_LISTEN, "--port", str(PORT)), "ports": port}
-        await replica(node, listen, job=job)
+        await replica(node, {**python(_LISTEN, "--port", str(PORT)), "ports": port}, job=job)
         send = {**python(_SEND), "name": "send", "ports": port}
         send["env"] = [
             {"name": "MASTER_ADDR", "value": f"{job}-master-0"},

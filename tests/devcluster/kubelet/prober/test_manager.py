@@ -1,7 +1,5 @@
 """Hooks, probes, events and devices of pods that really run, in both modes of networking."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from datetime import UTC, datetime
@@ -70,8 +68,7 @@ async def test_a_failing_liveness_probe_restarts_the_container(node: Node, kubel
     )
     await node.create(container, restartPolicy="OnFailure", **volumes)
     # The trap makes it end with 0 on SIGTERM: under OnFailure it would not come back.
-    pod = await node.phase("Succeeded")
-    assert terminated(pod)["exitCode"] == 0
+    assert terminated(await node.phase("Succeeded"))["exitCode"] == 0
     assert await node.event_message("Killing") == "Container c failed liveness probe, will be restarted"
 
     await node.create(container, name="always", restartPolicy="Always", **volumes)
@@ -84,8 +81,7 @@ async def test_a_container_that_does_not_start_up_is_ended(node: Node, kubelet: 
     await node.create(
         sh("trap '' TERM; while :; do sleep 0.02; done", startupProbe={**probe, "terminationGracePeriodSeconds": 1})
     )
-    pod = await node.phase("Running")
-    assert pod["status"]["containerStatuses"][0]["started"] is False
+    assert (await node.phase("Running"))["status"]["containerStatuses"][0]["started"] is False
     assert terminated(await node.phase("Failed"))["exitCode"] == 137
     assert await node.event_message("Unhealthy") == "Startup probe failed: exit code 1"
 
@@ -137,8 +133,7 @@ async def test_post_start_comes_before_running_and_pre_stop_before_the_end(node:
 async def test_a_failing_post_start_hook_ends_the_container(node: Node, kubelet: Kubelet) -> None:
     lifecycle = {"postStart": executes("echo broken; exit 1")}
     await node.create(sh("trap '' TERM; sleep 60", lifecycle=lifecycle), terminationGracePeriodSeconds=1)
-    pod = await node.phase("Failed")
-    assert terminated(pod)["exitCode"] == 137
+    assert terminated(await node.phase("Failed"))["exitCode"] == 137
     assert (await node.event_message("FailedPostStartHook")).startswith("PostStartHook failed: broken")
 
 

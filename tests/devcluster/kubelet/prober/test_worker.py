@@ -1,7 +1,5 @@
 """Probes and hooks: when results count, and what is asked of servers."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -148,8 +146,7 @@ async def port() -> AsyncIterator[int]:
     app.router.add_get("/{path:.*}", answer)
     runner = web.AppRunner(app, handler_cancellation=True)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     yield runner.addresses[0][1]
     await runner.cleanup()
 

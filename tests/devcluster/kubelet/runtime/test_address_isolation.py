@@ -1,7 +1,5 @@
 """Addresses of pods of their own, on real processes."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from collections.abc import Sequence

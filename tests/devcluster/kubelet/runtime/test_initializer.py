@@ -1,7 +1,5 @@
 """The stand-in for the initializers of Kubeflow Trainer; Hugging Face's library only notes what it is asked for."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The programs by which scripts in pods look names up."""
 
-from __future__ import annotations
-
 import socket
 from typing import Any
 
@@ -54,9 +52,7 @@ def test_nslookup_gives_the_name_of_an_address_or_says_that_it_is_not_known(caps
         (["master", "8.8.8.8"], "nslookup: the server 8.8.8.8 cannot be asked"),
     ],
 )
-def test_nslookup_refuses_what_only_a_name_server_knows(
-    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nslookup_refuses_what_it_cannot_do(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert nslookup(words) == 1
     printed = capsys.readouterr()
     assert printed.err.startswith(problem)

@@ -1,7 +1,5 @@
 """Sandboxes: what a process sees in one, what the host sees of it, and that nothing is left."""
 
-from __future__ import annotations
-
 import codecs
 import ctypes
 import json

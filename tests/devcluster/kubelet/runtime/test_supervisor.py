@@ -1,7 +1,5 @@
 """The supervisor with real processes: reports, logs, signals, and that nothing survives."""
 
-from __future__ import annotations
-
 import json
 import os
 import pkgutil

@@ -1,7 +1,5 @@
 """Tokens of service accounts in pods: bound to the pod, renewed in time, and accepted by the server."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
@@ -160,9 +158,7 @@ async def _finished(api: Api) -> JsonObject:
 
 
 @pytest.mark.nightly
-async def test_every_container_finds_the_token_of_its_account(
-    running: tuple[Api, ServiceAccountTokens, Kubelet],
-) -> None:
+async def test_each_container_has_the_token_of_its_account(running: tuple[Api, ServiceAccountTokens, Kubelet]) -> None:
     """At the usual place, which the kubelet rewrites where it stands in a command."""
     api, tokens, _ = running
     place = "/var/run/secrets/kubernetes.io/serviceaccount"

@@ -1,7 +1,5 @@
 """Volumes and their mounts, which stay inside them."""
 
-from __future__ import annotations
-
 import base64
 import sys
 from pathlib import Path

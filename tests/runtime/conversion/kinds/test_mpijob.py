@@ -1,7 +1,5 @@
 """MPIJobs: a launcher that reaches the workers by ssh."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -57,8 +55,7 @@ def test_workers_are_the_hosts() -> None:
 def test_a_launcher_with_a_gpu_is_a_host_too() -> None:
     conversion = converted(replicas(KIND, **GPU), replicas(KIND, 1, **GPU))
     assert sorted(hostfile(conversion).splitlines()) == ["demo-launcher-0-0.demo slots=1", "demo-node-0-0.demo slots=1"]
-    launcher = job_spec(conversion, "launcher")["template"]["spec"]["containers"][0]
-    assert "env" not in launcher
+    assert "env" not in job_spec(conversion, "launcher")["template"]["spec"]["containers"][0]
 
 
 def test_a_launcher_that_is_a_host_keeps_its_variables_and_resources_to_itself() -> None:

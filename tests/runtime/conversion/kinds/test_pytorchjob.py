@@ -1,7 +1,5 @@
 """PyTorchJobs and other kinds: which pods are nodes of one trainer, their variables, and when a job has ended."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -67,8 +65,7 @@ def test_a_master_of_its_own_kind_is_a_job_of_its_own(difference: JsonObject) ->
 
 
 def test_a_master_alone_and_workers_alone() -> None:
-    alone = converted(replicas(KIND), None)
-    assert "successPolicy" not in job_spec(alone)
+    assert "successPolicy" not in job_spec(converted(replicas(KIND), None))
     workers = converted(None, replicas(KIND, 2))
     assert "successPolicy" not in job_spec(workers)
     # V1 gives workers without a master no address; the policy does.
@@ -92,8 +89,7 @@ def test_processes(given: str | None, policy: JsonObject, trainer: int | None) -
     conversion = converted(replicas(KIND), replicas(KIND, 1), **spec)
     assert runtime_of(conversion)["mlPolicy"]["torch"] == policy
     assert trainjob_of(conversion)["trainer"].get("numProcPerNode") == trainer
-    sizes = {each["WORLD_SIZE"] for each in seen(conversion).values()}
-    assert sizes == {str(2 * (trainer or 1))}
+    assert {each["WORLD_SIZE"] for each in seen(conversion).values()} == {str(2 * (trainer or 1))}
     assert ("spec.nprocPerNode" in told(conversion)) == (given == "auto")
 
 

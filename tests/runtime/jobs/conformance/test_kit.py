@@ -1,7 +1,5 @@
 """The conformance kit: what it finds in kinds that do not keep to the interface, one fault at a time."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any

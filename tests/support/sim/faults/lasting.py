@@ -1,7 +1,5 @@
 """Faults that last: for the whole run, or for its first minutes."""
 
-from __future__ import annotations
-
 import asyncio
 
 import orjson

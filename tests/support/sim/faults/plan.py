@@ -4,8 +4,6 @@ A fault is named in a plan. It strikes at the k-th write of the managers (leases
 plan says so), at the n-th frame of the first watch of a resource, or as long as the run lasts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -34,7 +32,7 @@ class Plan:
         return " ".join(f"{name}={value}" for name, value in given if value or name == "seed")
 
     @classmethod
-    def read(cls, text: str) -> Plan:
+    def read(cls, text: str) -> "Plan":
         """Read what `str` wrote."""
         given: dict[str, Any] = dict(word.split("=", 1) for word in text.split())
         return cls(**given | {name: int(given[name]) for name in given.keys() & {"k", "n", "seed"}})

@@ -1,7 +1,5 @@
 """Faults of one watch: at its opening, or at one of its frames."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 

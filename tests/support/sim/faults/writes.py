@@ -1,7 +1,5 @@
 """Faults of one write: of the request, of its answer, or of the program that sends it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable

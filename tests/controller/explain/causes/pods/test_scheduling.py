@@ -85,8 +85,7 @@ def test_taints_are_named_also_where_the_scheduler_does_not(words: str) -> None:
     taint = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
     tolerated = {"key": "spot", "effect": "NoSchedule"}
     spec = {"containers": [], "tolerations": [{"key": "spot", "operator": "Exists"}]}
-    message = f"0/1 nodes are available: 1 {words}."
-    finding = found(spec, message, node(taints=[taint, tolerated]))
+    finding = found(spec, f"0/1 nodes are available: 1 {words}.", node(taints=[taint, tolerated]))
     assert finding.evidence[1].text == "it has the taint dedicated=ml:NoSchedule, which the pods do not tolerate"
     assert finding.what_next == [
         "tolerate dedicated=ml:NoSchedule in the pods, or remove it: kubectl taint nodes n1 dedicated=ml:NoSchedule-"

@@ -105,8 +105,7 @@ def receive(pieces: list[bytes], *, bodiless: bool = False) -> Got:
         await settle()
         reusable = pool.given_back.called and pool.given_back.call_args.kwargs["reusable"]
         connection.connection_lost(None)
-        got = await sent
-        return dataclasses.replace(got, reusable=reusable)
+        return dataclasses.replace(await sent, reusable=reusable)
 
     return asyncio.run(run())
 

@@ -42,8 +42,7 @@ async def mute() -> AsyncIterator[str]:
 
 
 async def test_name_that_does_not_resolve(clock: Any) -> None:
-    config = RestConfig(server="https://nowhere.invalid:6443")
-    text = await complaint(NotConnected, config, clock)
+    text = await complaint(NotConnected, RestConfig(server="https://nowhere.invalid:6443"), clock)
     assert text.startswith(f"GET https://nowhere.invalid:6443{PATH}: the name 'nowhere.invalid' cannot be resolved (")
     assert text.endswith("); check the server address in the kubeconfig and the DNS")
 
@@ -113,8 +112,7 @@ async def test_https_to_a_port_of_http(clock: Any, server: Any) -> None:
 
 
 async def test_http_to_a_port_of_https(clock: Any, tmp_path: Path, serve: Serve) -> None:
-    server = await serve(Authority().server_context(tmp_path))
-    url = server.url.replace("https:", "http:")
+    url = (await serve(Authority().server_context(tmp_path))).url.replace("https:", "http:")
     assert await complaint(TransportError, RestConfig(server=url), clock) == (
         f"GET {url}{PATH}: {url} closed the connection without an answer; if it expects https, change the server "
         "address in the kubeconfig"
@@ -163,8 +161,7 @@ async def test_proxy_that_is_not_there(clock: Any) -> None:
 
 async def test_reset_in_the_middle_of_an_answer(clock: Any, server: Any) -> None:
     server.on("list", server.stream(b'{"kind":', then="reset"))
-    config = RestConfig(server=server.url)
-    text = await complaint(TransportError, config, clock)
+    text = await complaint(TransportError, RestConfig(server=server.url), clock)
     assert text.startswith(f"GET {server.url}{PATH}: the connection broke before the end")
 
 

@@ -70,9 +70,7 @@ def client(config: RestConfig, clock: Any) -> KubeClient:
     "answer", [ESTABLISHED, b"HTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"]
 )
 @pytest.mark.parametrize("tls", [False, True])
-async def test_a_tunnel_leads_to_an_https_server(
-    clock: Any, tmp_path: Path, serve: Serve, answer: bytes, *, tls: bool
-) -> None:
+async def test_a_tunnel_leads_to_https(clock: Any, tmp_path: Path, serve: Serve, answer: bytes, *, tls: bool) -> None:
     """Also through a proxy that speaks TLS itself: TLS within TLS. It learns the server's name and its own password."""
     authority = Authority()
     context = authority.server_context(tmp_path)

@@ -1,7 +1,5 @@
 """A cluster with the built-in admission plugins."""
 
-from __future__ import annotations
-
 import pytest
 from support.devcluster.stepper import Stepper
 

@@ -1,7 +1,5 @@
 """The PodSecurity plugin: what a namespace that enforces a level refuses of new pods."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -48,8 +46,7 @@ async def test_a_restricted_namespace_says_all_that_a_pod_lacks(cluster: Stepper
 async def test_what_the_pod_says_counts_for_its_containers(cluster: Stepper) -> None:
     await namespace(cluster, "restricted")
     own = {field: GOOD[field] for field in ("allowPrivilegeEscalation", "capabilities")}
-    shared = {field: GOOD[field] for field in ("runAsNonRoot", "seccompProfile")}
-    await create(cluster, own, shared)
+    await create(cluster, own, {field: GOOD[field] for field in ("runAsNonRoot", "seccompProfile")})
 
 
 @pytest.mark.parametrize(
@@ -63,9 +60,7 @@ async def test_what_the_pod_says_counts_for_its_containers(cluster: Stepper) -> 
         ({"seccompProfile": {"type": "Unconfined"}}, {}, "seccompProfile"),
     ],
 )
-async def test_baseline_refuses_what_reaches_the_host(
-    cluster: Stepper, context: Any, spec: Any, complaint: str
-) -> None:
+async def test_baseline_refuses_ways_to_the_host(cluster: Stepper, context: Any, spec: Any, complaint: str) -> None:
     await namespace(cluster, "baseline")
     await assert_refused(create(cluster, context, **spec), 403, 'violates PodSecurity "baseline:latest"', complaint)
     await create(cluster)

@@ -1,7 +1,5 @@
 """What new pods get: from their service account, priority class and runtime class."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -28,8 +26,7 @@ async def cluster(cluster: Stepper) -> Stepper:
 async def _create(cluster: Stepper, **spec: Any) -> JsonObject:
     containers = [{"name": "c", "image": "i"}, {"name": "d", "image": "i"}]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers, **spec}}
-    created = await cluster.api.create(PODS, pod, namespace="default")
-    found: JsonObject = created["spec"]
+    found: JsonObject = (await cluster.api.create(PODS, pod, namespace="default"))["spec"]
     return found
 
 
@@ -68,8 +65,7 @@ async def test_pod_and_account_may_refuse_and_the_pod_has_the_last_word(
 ) -> None:
     await _account(cluster, **({} if account is None else {"automountServiceAccountToken": account}))
     said = {} if pod is None else {"automountServiceAccountToken": pod}
-    spec = await _create(cluster, serviceAccountName="me", **said)
-    assert bool(spec.get("volumes")) == mounted
+    assert bool((await _create(cluster, serviceAccountName="me", **said)).get("volumes")) == mounted
 
 
 async def test_pull_secrets_come_from_the_account_unless_the_pod_has_some(cluster: Stepper) -> None:
@@ -101,8 +97,7 @@ async def test_a_class_becomes_a_priority(cluster: Stepper) -> None:
     assert (created["spec"]["priority"], created["spec"]["preemptionPolicy"]) == (100, "Never")
     # Clients send what they first wrote; what was resolved stays.
     spec = {key: value for key, value in created["spec"].items() if key not in ("priority", "preemptionPolicy")}
-    updated = await cluster.api.update(PODS, {**created, "spec": spec})
-    assert updated["spec"] == created["spec"]
+    assert (await cluster.api.update(PODS, {**created, "spec": spec}))["spec"] == created["spec"]
 
 
 async def test_without_a_class_the_default_counts(cluster: Stepper) -> None:

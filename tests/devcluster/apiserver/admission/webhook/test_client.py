@@ -1,7 +1,5 @@
 """Which way a webhook is called, and what a client is told when that fails."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import socket
@@ -72,8 +70,7 @@ async def test_a_service_is_called_where_it_is_registered_under_its_own_name(hoo
     hooked.hooks.on("/hook", {})
     await hooked.validating(hooked.webhook(clientConfig=client))
     url = f"https://{SERVICE_HOST}:443/hook?timeout=10s"
-    error = await _failure(hooked.server)
-    assert error.message.endswith(f'Post "{url}": service "hooks" not found')
+    assert (await _failure(hooked.server)).message.endswith(f'Post "{url}": service "hooks" not found')
     forget = hooked.server.services.register(
         namespace="kube-system", name="hooks", address="127.0.0.1", local_port=hooked.hooks.port
     )
@@ -227,9 +224,7 @@ _INVALID = "received invalid webhook response: "
         ({"patchType": "JSONPatch"}, f"{_INVALID}validating webhook may not return response.patchType"),
     ],
 )
-async def test_an_answer_that_breaks_the_protocol_counts_as_a_failed_call(
-    hooked: HookedServer, answer: Any, told: str
-) -> None:
+async def test_an_answer_against_the_protocol_fails_the_call(hooked: HookedServer, answer: Any, told: str) -> None:
     hooked.hooks.on("/hook", answer)
     await hooked.validating(hooked.webhook())
     error = await _failure(hooked.server)
@@ -252,9 +247,7 @@ async def test_an_answer_that_breaks_the_protocol_counts_as_a_failed_call(
         ),
     ],
 )
-async def test_a_patch_that_cannot_be_read_counts_as_a_failed_call(
-    hooked: HookedServer, answer: Any, told: str
-) -> None:
+async def test_an_unreadable_patch_counts_as_a_failed_call(hooked: HookedServer, answer: Any, told: str) -> None:
     hooked.hooks.on("/hook", answer)
     await hooked.mutating(hooked.webhook())
     error = await _failure(hooked.server)

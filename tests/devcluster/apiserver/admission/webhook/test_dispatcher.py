@@ -1,7 +1,5 @@
 """Which writes the webhooks are asked about, in which order, and what follows from their answers."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -38,9 +36,7 @@ async def _update(served: Environment, name: str = "a", **data: str) -> Any:
 # Mutation
 
 
-async def test_mutating_webhooks_are_called_in_the_order_of_names_and_see_what_came_before(
-    hooked: HookedServer,
-) -> None:
+async def test_mutating_webhooks_are_called_in_order_of_names_and_see_what_came_before(hooked: HookedServer) -> None:
     for name in ("one", "two", "three"):
         hooked.hooks.on(f"/{name}", label(name))
     await hooked.mutating(hooked.webhook("/three"), name="b")
@@ -56,8 +52,7 @@ async def test_what_a_webhook_makes_is_pruned_defaulted_and_validated(hooked: Ho
     container = {"name": "more", "image": "more", "bogus": 1}
     hooked.hooks.on("/hook", patch({"op": "add", "path": "/spec/containers/-", "value": container}))
     pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "main", "image": "main"}]}}
-    created = await hooked.server.api.create(PODS, pod, namespace="default")
-    added = created["spec"]["containers"][1]
+    added = (await hooked.server.api.create(PODS, pod, namespace="default"))["spec"]["containers"][1]
     assert "bogus" not in added
     assert added["terminationMessagePath"] == "/dev/termination-log"
     hooked.hooks.on("/hook", patch({"op": "replace", "path": "/spec/containers/0/name", "value": "Not A Name"}))
@@ -249,8 +244,7 @@ async def test_the_namespace_selector_looks_at_the_labels_of_the_namespace(hooke
     selector = {
         "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["default"]}]
     }
-    rules = [rule("*")]
-    await hooked.validating(hooked.webhook(namespaceSelector=selector, rules=rules))
+    await hooked.validating(hooked.webhook(namespaceSelector=selector, rules=[rule("*")]))
     await _create(hooked.server, "exempt")
     await _create(hooked.server, "meant", namespace="kube-system")
     await hooked.server.api.create(NODES, {"metadata": {"name": "node"}})
@@ -278,9 +272,7 @@ async def test_match_conditions_have_the_last_word(hooked: HookedServer) -> None
 
 
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
-async def test_a_condition_without_a_result_counts_as_the_failure_policy_says(
-    hooked: HookedServer, policy: str
-) -> None:
+async def test_a_condition_without_result_counts_as_the_failure_policy_says(hooked: HookedServer, policy: str) -> None:
     hooked.hooks.on("/hook", _DENIED)
     conditions = [{"name": "broken", "expression": 'object.data.missing == "x"'}]
     await hooked.validating(hooked.webhook(matchConditions=conditions, failurePolicy=policy))

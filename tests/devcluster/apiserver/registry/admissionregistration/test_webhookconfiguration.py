@@ -1,7 +1,5 @@
 """Webhook configurations as objects: their defaults and their rules."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

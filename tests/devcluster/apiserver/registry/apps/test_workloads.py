@@ -1,7 +1,5 @@
 """Deployments and ReplicaSets at the API: defaults, rules, generations, scale."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

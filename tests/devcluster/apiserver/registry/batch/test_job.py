@@ -1,7 +1,5 @@
 """Jobs: what may be in their policies, and what may be written to their status."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

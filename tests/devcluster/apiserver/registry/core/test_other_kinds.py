@@ -1,7 +1,5 @@
 """Services, Secrets, ConfigMaps, Events and PersistentVolumeClaims at the API."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 
@@ -43,9 +41,7 @@ async def create(api: Api, name: str = "s", *, dry_run: bool = False, **spec: An
         ({"type": "ExternalName", "externalName": "-"}, {("spec.externalName", "Invalid")}),
     ],
 )
-async def test_what_a_real_server_refuses_is_refused(
-    api: Api, spec: JsonObject, mistakes: set[tuple[str, str]]
-) -> None:
+async def test_what_a_real_one_refuses_is_refused(api: Api, spec: JsonObject, mistakes: set[tuple[str, str]]) -> None:
     assert await mistakes_of(create(api, **spec)) == mistakes
 
 
@@ -158,9 +154,7 @@ def claim(size: str = "1Gi", **spec: Any) -> JsonObject:
 
 @pytest.mark.parametrize(
     ("obj", "mistakes"),
-    [
-        (claim(accessModes=["ReadWriteOncePod", "ReadOnlyMany"]), {("spec.accessModes", "Forbidden")}),
-    ],
+    [(claim(accessModes=["ReadWriteOncePod", "ReadOnlyMany"]), {("spec.accessModes", "Forbidden")})],
 )
 async def test_of_claims_what_a_real_server_refuses_is_refused(
     api: Api, obj: JsonObject, mistakes: set[tuple[str, str]]

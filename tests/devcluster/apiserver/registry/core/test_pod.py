@@ -1,7 +1,5 @@
 """Pods as a whole, and what is refused of them and of templates beyond the recorded cases of tests/golden/api."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -206,8 +204,7 @@ def test_what_runs_one_after_the_other_may_have_the_same_port_of_the_host() -> N
     one, two = container(name="a", ports=port), container(name="b", ports=port)
     assert wrong(initContainers=[one, two]) == []
     assert wrong(containers=[one, two]) == ["containers[1].ports[0].hostPort Duplicate"]
-    other = container(name="b", ports=[{**port[0], "protocol": "UDP"}])
-    assert wrong(containers=[one, other]) == []
+    assert wrong(containers=[one, container(name="b", ports=[{**port[0], "protocol": "UDP"}])]) == []
 
 
 def test_ports_are_those_of_the_host_in_its_network() -> None:
@@ -260,12 +257,7 @@ def test_containers_before_the_others_count_by_the_greatest_and_sidecars_always(
     assert str(requested_by_containers(spec)["cpu"]) == "9"
 
 
-@pytest.mark.parametrize(
-    ("claim", "found"),
-    [
-        ({"resourceClaimName": "x"}, [".name Required"]),
-    ],
-)
+@pytest.mark.parametrize(("claim", "found"), [({"resourceClaimName": "x"}, [".name Required"])])
 def test_a_claim_of_a_pod_has_a_name_and_one_source(claim: Any, found: list[str]) -> None:
     assert wrong(resourceClaims=[claim]) == [f"resourceClaims[0]{each}" for each in found]
 

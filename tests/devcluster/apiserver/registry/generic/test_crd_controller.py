@@ -1,7 +1,5 @@
 """Custom resource definitions, and the rules that they contain."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 from typing import Any
@@ -75,8 +73,7 @@ async def test_definitions_are_served_again_after_a_restart(tmp_path: Path, defi
     await first.create(WIDGETS, widget(), namespace="default")
     store.close()
     store = Store(journal=Journal(tmp_path / "journal"))
-    again = Api(store, builtin_registry())
-    assert again.get(WIDGETS, "default", "w")["spec"]["mode"] == "fast"
+    assert Api(store, builtin_registry()).get(WIDGETS, "default", "w")["spec"]["mode"] == "fast"
     store.close()
 
 

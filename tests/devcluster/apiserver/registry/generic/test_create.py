@@ -1,7 +1,5 @@
 """How objects begin and end: what the server fills in, refuses, and marks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -25,10 +23,7 @@ def widget(name: str = "w", **spec: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("metadata", "namespace", "text"),
-    [
-        ({"name": "a"}, None, "an empty namespace"),
-        ([], "default", "metadata must be an object, not an array"),
-    ],
+    [({"name": "a"}, None, "an empty namespace"), ([], "default", "metadata must be an object, not an array")],
 )
 async def test_bad_input_is_refused(api: Api, metadata: Any, namespace: str | None, text: str) -> None:
     await assert_refused(api.create(CONFIGMAPS, {"metadata": metadata}, namespace=namespace), 400, text)
@@ -86,9 +81,7 @@ async def test_empty_lists_and_maps_of_the_metadata_are_dropped(api: Api) -> Non
         ),
     ],
 )
-async def test_metadata_that_a_real_server_refuses_is_refused(
-    api: Api, metadata: dict[str, Any], fields: set[str]
-) -> None:
+async def test_metadata_that_a_real_one_refuses_is_told(api: Api, metadata: dict[str, Any], fields: set[str]) -> None:
     found = await mistakes_of(api.create(CONFIGMAPS, {"metadata": metadata}, namespace="default"))
     assert {field for field, _ in found} == fields
 

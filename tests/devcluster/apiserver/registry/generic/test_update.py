@@ -1,7 +1,5 @@
 """Updates and patches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The functions of Kubernetes, and what the text of a rule selects."""
 
-from __future__ import annotations
-
 import pytest
 
 from trainmaster.devcluster.apiserver.schema.cel.env import compile_program

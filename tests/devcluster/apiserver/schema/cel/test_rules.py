@@ -1,7 +1,5 @@
 """What Kubernetes adds to CEL: old values, ratcheting, visibility, names, and the words of a refusal."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from typing import Any
@@ -347,8 +345,7 @@ def test_a_rule_that_cannot_be_evaluated_refuses(rule: str, text: str) -> None:
     ],
 )
 def test_entries_that_make_no_sense(entry: dict[str, Any], field: str, text: str) -> None:
-    schema = an_object(a={**TEXT, "x-kubernetes-validations": [entry]})
-    ((place, problem),) = Rules(schema).problems
+    ((place, problem),) = Rules(an_object(a={**TEXT, "x-kubernetes-validations": [entry]})).problems
     assert place == f".properties[a].x-kubernetes-validations[0].{field}"
     assert text in problem.text
 
