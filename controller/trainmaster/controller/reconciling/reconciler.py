@@ -36,7 +36,7 @@ from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Con
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.reconciling.applier import Applier
-from trainmaster.controller.reconciling.expectations import Echoes, Expectations
+from trainmaster.controller.reconciling.expectations import EventFilter, Expectations
 from trainmaster.controller.reconciling.outcomes import (
     DONE,
     EXPECTATIONS_RECHECK,
@@ -147,7 +147,7 @@ class Reconciler(Generic[Job, Observed, Decided]):
         self._recorder = recorder
         self._clock = clock
         self._expectations = Expectations(clock=clock)
-        self.echoes = Echoes(queue, self._expectations)
+        self.event_filter = EventFilter(queue, self._expectations, on_anew=decider.forget_plan)
         """What stands between the events of what belongs to jobs and the queue."""
 
         self._rests_until: dict[str, float] = {}
@@ -192,17 +192,15 @@ class Reconciler(Generic[Job, Observed, Decided]):
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one job to its desired state."""
-        if self.echoes.begin(key):
-            self._decider.forget_plan(key)
-        try:
-            return await self._reconcile(key)
-        finally:
-            self.echoes.end(key)
-
-    async def _reconcile(self, key: str) -> Outcome:
         raw = self._jobs.get(key)
-        if not self._expectations.satisfied(key, raw["metadata"]["uid"] if raw else None):
+        if not self.event_filter.begin(key, raw["metadata"]["uid"] if raw else None):
             return ExpectationsPending(EXPECTATIONS_RECHECK)
+        try:
+            return await self._reconcile(key, raw)
+        finally:
+            self.event_filter.end(key)
+
+    async def _reconcile(self, key: str, raw: JsonObject | None) -> Outcome:
         if raw is None or raw["metadata"].get("deletionTimestamp"):
             self._forget(key)  # its children go with it, by garbage collection
             return DONE
@@ -254,7 +252,7 @@ class Reconciler(Generic[Job, Observed, Decided]):
         if await self._clean_up(key, owner, decided, status_due):
             return DONE
         if problem is None and write_due is None and decider.keep_plan(key, observed, decided):
-            self.echoes.expect(key)
+            self.event_filter.expect_echoes(key)
         waiting = WAITING_INTERVAL if decided.waiting else None
         taken = UNTIL_FREED if problem is not None and problem.reason == NAME_TAKEN else None
         # What a server refuses is asked again by the backoff alone.
