@@ -238,8 +238,8 @@ class World(FakeCluster):
     def _delay_of(self, change: Delta) -> float:
         """Have the reconciler take note of a change as the manager does, of JobSets."""
         kind = (change.new or change.old or {}).get("kind")
-        waits = kind == JOBSETS.kind and self.decider.may_wait([KEY], change)
-        return self.reconciler.seconds_to_counters(KEY) if waits else 0.0
+        waits = kind == JOBSETS.kind and self.decider.defer_counters([KEY], change)
+        return self.reconciler.schedule_counters(KEY) if waits else 0.0
 
     def show_pod(self, pod: JsonObject, *, is_gone: bool = False, initial: bool = False) -> None:
         """Have the watch of pods with a resilience policy tell of one."""

@@ -123,7 +123,7 @@ def make_controllers(
     diagnosis.on_finding = monitor.on_violation = reconcile_again
 
     def delay_of(keys: Sequence[str], change: Delta) -> float:
-        return trainjobs.seconds_to_counters(keys[0]) if decider.may_wait(keys, change) else 0.0
+        return trainjobs.schedule_counters(keys[0]) if decider.defer_counters(keys, change) else 0.0
 
     caches.add_trainjob_handlers(queue, trainjobs.event_filter, delay_of=delay_of, plugin_threads=plugin_threads)
     caches.add_observer(observer)

@@ -186,9 +186,9 @@ class Reconciler(Generic[Job, Observed, Decided]):
         """Name the keys that should have been reconciled again after a write of theirs."""
         return self._expectations.unobserved()
 
-    def seconds_to_counters(self, key: str) -> float:
-        """Take it that counters of a key are to be written; return the seconds until they may be."""
-        return self._status_writer.seconds_to_counters(key)
+    def schedule_counters(self, key: str) -> float:
+        """Have counters of a key written when it is their time; return the seconds until then."""
+        return self._status_writer.schedule_counters(key)
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one job to its desired state."""

@@ -70,8 +70,8 @@ class StatusWriter:
         if patch is None:
             self._due.pop(key, None)
             return None
-        if self.only_counters(old, new) and (delay_of_counters := self.seconds_to_counters(key)):
-            return delay_of_counters
+        if self.only_counters(old, new) and (seconds := self.schedule_counters(key)):
+            return seconds
         content = without_times(new)
         metadata = raw["metadata"]
         delay = self.write_backoff.delay(metadata["uid"], _STATUS, content)
@@ -100,8 +100,8 @@ class StatusWriter:
         self.write_backoff.record_write(metadata["uid"], _STATUS, content)
         return None
 
-    def seconds_to_counters(self, key: str) -> float:
-        """Take it that counters of a key are to be written; return the seconds until they may be."""
+    def schedule_counters(self, key: str) -> float:
+        """Have counters of a key written when it is their time; return the seconds until then."""
         now = self.clock.monotonic()
         return max(self._due.setdefault(key, now + COUNTERS_INTERVAL) - now, 0.0)
 

@@ -105,11 +105,10 @@ class TrainJobDecider(Decider[TrainJob, Observed, Plan]):
     _lasting_plans: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     """By key: from what a plan was made that lasts, and the time to live of its TrainJob."""
 
-    def may_wait(self, keys: Sequence[str], change: Delta) -> bool:
-        """Take note of a change of a JobSet; return whether the TrainJobs which it concerns may wait for it.
+    def defer_counters(self, keys: Sequence[str], change: Delta) -> bool:
+        """Keep the counters of a JobSet for later if nothing else has changed of it; return whether that is so.
 
-        They may if nothing is to be done but to write counters, some time. What plugins of others make of these nobody
-        knows.
+        What plugins of others make of counters nobody knows.
         """
         if change.new is None or change.initial or change.resync or len(keys) != 1 or self.plugin_threads is not None:
             return False
