@@ -206,10 +206,9 @@ class Expectations:
 
 
 class EventFilter:
-    """Puts keys into the queue of a reconciler because of events, but not because of echoes.
+    """Puts keys into a queue because of events, but not because of echoes.
 
-    Args:
-        on_anew: Called with a key whose next reconcile is to take nothing for known.
+    `on_anew` is called with keys whose next reconcile is to take nothing for known.
     """
 
     def __init__(

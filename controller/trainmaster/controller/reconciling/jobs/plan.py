@@ -69,7 +69,12 @@ def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, resta
     update = StatusUpdate(job, now)
     update.created()
     # A restart is counted before its failed pod goes (V1-B2).
-    planned = Plan(update=update, status_events=update.events, status_first=job.run_policy.backoff_limit is not None)
+    planned = Plan(
+        update=update,
+        has_pods=bool(observed.pods),
+        status_events=update.events,
+        status_first=job.run_policy.backoff_limit is not None,
+    )
     if job.is_true(SUCCEEDED) or job.is_true(FAILED):
         _clean_up(observed, gang, planned, now)
         if job.is_true(SUCCEEDED):
