@@ -181,8 +181,8 @@ class Applier:
         delay = self.write_backoff.delay(uid, target, obj)
         if delay is not None:
             if delay.first:
-                conflict = await find_field_conflict(self.client, resource, obj)
-                report_conflict(self.recorder, self.resource.kind, raw, what, conflict)
+                found = await find_field_conflict(self.client, resource, obj)
+                report_conflict(found, self.recorder, raw, self.resource.kind, what)
             return delay.seconds
         written_before = self.write_backoff.wrote_recently(uid, target, obj)
         inherited = parse_resource_version(raw["metadata"]["resourceVersion"]) <= self._inherited

@@ -3,7 +3,7 @@
 1. observe: what the caches say of the job and of all that belongs to it;
 2. decide: the writes, the status that follows, when to look again; nothing is written yet;
 3. build: the writes that the job consists of (see `applier`);
-4. status: one patch, if it has changed (see `status_writer`);
+4. status: one patch, if it has changed, and what the owner is told by events (see `status_writer`);
 5. clean up: deletions, and that of the job itself when its time to live is over.
 
 What is observed and decided of a kind, its `Decider` says: `trainjobs.decider`, `jobs.decider`.
@@ -203,7 +203,7 @@ class Reconciler(Generic[Observed, Decided]):
 
     async def _sync(self, key: str, raw: JsonObject) -> Outcome:
         decider, applier, status_writer = self._decider, self._applier, self._status_writer
-        if (unanswered := status_writer.find_written(key, raw)) is not None:
+        if (unanswered := status_writer.settle_unanswered(key, raw)) is not None:
             decider.on_written(key, *unanswered)
         try:
             observed = await decider.observe(key, raw)

@@ -133,11 +133,8 @@ class StatusWriter(Generic[Decided]):
         self.report(key, raw, problem)
         return Written(status, due, problem, None)
 
-    def find_written(self, key: str, raw: JsonObject) -> tuple[Decided, JsonObject] | None:
-        """Return the decision and the status whose write had no answer, once the job shows that it was performed.
-
-        Its events are recorded.
-        """
+    def settle_unanswered(self, key: str, raw: JsonObject) -> tuple[Decided, JsonObject] | None:
+        """Record the events of a status whose write had no answer, once the job shows it; return it, decision first."""
         last = self._unanswered_statuses.get(key)
         if last is None or raw["metadata"]["resourceVersion"] == last.raw["metadata"]["resourceVersion"]:
             return None
@@ -207,8 +204,8 @@ class StatusWriter(Generic[Decided]):
             if delay.first:
                 wanted = {"metadata": {name: metadata[name] for name in ("namespace", "name")}, "status": content}
                 ours: JsonObject = {"f:status": {f"f:{field}": {} for field in content}}
-                conflict = await find_field_conflict(self.client, self.resource, wanted, owned_fields=ours)
-                report_conflict(self.recorder, self.resource.kind, raw, _STATUS, conflict)
+                found = await find_field_conflict(self.client, self.resource, wanted, owned_fields=ours)
+                report_conflict(found, self.recorder, raw, self.resource.kind, _STATUS)
             return delay.seconds
         patch["metadata"] = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         try:

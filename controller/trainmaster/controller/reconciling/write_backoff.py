@@ -167,7 +167,7 @@ async def find_field_conflict(
     return FieldConflict([format_path(path) for path in paths], list(dict.fromkeys(managers)))
 
 
-def report_conflict(recorder: Recorder, kind: str, job: JsonObject, what: str, conflict: FieldConflict) -> None:
+def report_conflict(conflict: FieldConflict, recorder: Recorder, job: JsonObject, kind: str, what: str) -> None:
     """Report that somebody keeps undoing what we write for a job of this kind."""
     log.warning(
         "our writes are undone again and again, writing less often from now on",

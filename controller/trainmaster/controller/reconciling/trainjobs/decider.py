@@ -175,7 +175,7 @@ class TrainJobDecider(Decider[Observed, Plan]):
         planned.unsupported_runtime = unsupported_runtime(job.spec.runtime_ref)
         planned.problem = planned.problem or observed.report_problem
         planned.problem = self._refusal(key, planned) or planned.problem
-        planned.skipped_condition = self.skipped_plugins.condition(key, observed.raw, planned.skipped)
+        planned.skipped_condition = self.skipped_plugins.report(key, observed.raw, planned.skipped)
         if planned.snapshot_digest and not job.status.runtime_snapshot_digest:
             # Until a status has it; and before the snapshot is written, since that may be without an answer.
             self._snapshot_digests[key] = job.metadata.uid, planned.snapshot_digest
