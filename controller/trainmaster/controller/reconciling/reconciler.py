@@ -212,7 +212,7 @@ class Reconciler(Generic[Observed, Decided]):
         except ApiTypeError as error:
             return await self._report_unreadable(key, raw, unreadable(self._resource.kind, str(error)))
         if observed is None:
-            return DONE
+            return DONE  # another controller's
         decided, owner = await decider.decide(key, observed), Owner(observed.job.metadata, raw)
         if decided.held_for is not None:
             return RequeueAfter(decided.held_for)
