@@ -18,7 +18,8 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkload, Observed, observe
-from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
+from trainmaster.controller.reconciling.trainjobs.plan import plan
+from trainmaster.controller.reconciling.trainjobs.status import Plan
 from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, watched_resource
 from trainmaster.runtime.api.decoding import parse_trainjob

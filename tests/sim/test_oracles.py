@@ -11,7 +11,7 @@ from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.reconciling import applier
 from trainmaster.controller.reconciling.applier import Applier
 from trainmaster.controller.reconciling.status_writer import StatusWriter
-from trainmaster.controller.reconciling.trainjobs import decider
+from trainmaster.controller.reconciling.trainjobs import decider, status
 
 
 @pytest.fixture(autouse=True)
@@ -54,22 +54,22 @@ def test_a_child_that_a_new_leader_makes_for_a_trainjob_that_is_gone_is_found(mo
 
 def test_a_failure_that_is_taken_for_a_success_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Intermediate state: whoever takes a failed status write for a done one ends with another status."""
-    write = StatusWriter.write
+    patch = StatusWriter._patch
 
-    async def careless(self: StatusWriter, key: str, raw: Any, status: Any) -> float | None:
+    async def careless(self: StatusWriter[Any], key: str, raw: Any, status: Any) -> float | None:
         try:
-            return await write(self, key, raw, status)
+            return await patch(self, key, raw, status)
         except KubeError:
             return None
 
-    monkeypatch.setattr(StatusWriter, "write", careless)
+    monkeypatch.setattr(StatusWriter, "_patch", careless)
     assert "another end state of trainjobs default/job" in violations("complete", "error")
 
 
 def test_a_reconcile_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eventual stability: a controller that keeps writing never settles."""
     stamps = iter(range(10**6))
-    monkeypatch.setattr(decider, "next_status", lambda *_, **__: {"jobsStatus": [], "note": next(stamps)})
+    monkeypatch.setattr(status.Plan, "status", lambda *_, **__: {"jobsStatus": [], "note": next(stamps)})
     assert run(Plan(scenario="fail", fault="no-bookmarks", seed=1)).violations
 
 

@@ -148,7 +148,7 @@ class World(FakeCluster):
             only_counters=only_counters,
             is_quiet=True,
         )
-        self.diagnosis.on_finding = lambda key: self.reconciler.echoes.add(key, None, priority=CHANGE_PRIORITY)
+        self.diagnosis.on_finding = lambda key: self.reconciler.event_filter.add(key, None, priority=CHANGE_PRIORITY)
         self.monitor.on_violation = self.diagnosis.on_finding
 
     def close(self) -> None:
@@ -231,13 +231,13 @@ class World(FakeCluster):
             self.deleted_workloads.on_workload_event(change)
         store.update_resource_version(str(self._version))
         self._delay_of(change)
-        self.reconciler.echoes.add(KEY, None, anew=True)
+        self.reconciler.event_filter.add(KEY, None, anew=True)
 
     def _delay_of(self, change: Delta) -> float:
         """Have the reconciler take note of a change as the manager does, of JobSets."""
         kind = (change.new or change.old or {}).get("kind")
-        waits = kind == JOBSETS.kind and self.decider.may_wait([KEY], change)
-        return self.reconciler.seconds_to_counters(KEY) if waits else 0.0
+        waits = kind == JOBSETS.kind and self.decider.defer_counters([KEY], change)
+        return self.reconciler.schedule_counters(KEY) if waits else 0.0
 
     def show_pod(self, pod: JsonObject, *, is_gone: bool = False, initial: bool = False) -> None:
         """Have the watch of pods with a resilience policy tell of one."""
@@ -271,7 +271,7 @@ class World(FakeCluster):
         change = store.put(strip_managed_fields(copy_tree(obj)))
         store.update_resource_version(obj["metadata"].get("resourceVersion") or "1")
         looked_at = obj["kind"] == TRAINJOBS.kind or (obj["apiVersion"], obj["kind"]) in self.workloads
-        self.reconciler.echoes.add(KEY, change.version, anew=not looked_at, delay=self._delay_of(change))
+        self.reconciler.event_filter.add(KEY, change.version, anew=not looked_at, delay=self._delay_of(change))
 
     @property
     def conditions(self) -> dict[str, JsonObject]:

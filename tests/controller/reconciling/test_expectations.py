@@ -11,7 +11,7 @@ from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.reconciling.expectations import (
     EXPECTATIONS_TIMEOUT,
     UNOBSERVED_AFTER,
-    Echoes,
+    EventFilter,
     Expectations,
     UnreadStore,
 )
@@ -131,7 +131,7 @@ class Bench:
         self.clock = VirtualClock()
         self.queue = WorkQueue(clock=self.clock)
         self.expectations = Expectations(clock=self.clock)
-        self.echoes = Echoes(self.queue, self.expectations)
+        self.event_filter = EventFilter(self.queue, self.expectations)
 
     def reconcile(
         self,
@@ -140,15 +140,15 @@ class Bench:
         settles: bool = True,
         foreseen: bool = True,
     ) -> None:
-        self.echoes.begin(KEY)
+        self.event_filter.begin(KEY)
         for each in writes:
             self.expectations.expect_write(KEY, each, Store(), foreseen=foreseen)
         for version in meanwhile:
-            self.echoes.add(KEY, version)
+            self.event_filter.add(KEY, version)
         assert self.queue.take() is None  # it would not be handed out while it is reconciled, either
         if settles:
-            self.echoes.expect(KEY)
-        self.echoes.end(KEY)
+            self.event_filter.expect_echoes(KEY)
+        self.event_filter.end(KEY)
 
     def asked(self) -> bool:
         """Whether the key was put into the queue."""
@@ -164,8 +164,8 @@ def bench() -> Bench:
 
 
 def test_the_priority_of_what_is_held_back_is_kept(bench: Bench) -> None:
-    bench.echoes.begin(KEY)
-    bench.echoes.add(KEY, ("a", "1"), priority=-100)
-    bench.echoes.add(KEY, ("b", "2"), priority=5)
-    bench.echoes.end(KEY)
+    bench.event_filter.begin(KEY)
+    bench.event_filter.add(KEY, ("a", "1"), priority=-100)
+    bench.event_filter.add(KEY, ("b", "2"), priority=5)
+    bench.event_filter.end(KEY)
     assert bench.queue.state(limit=1)["readyKeys"][0]["priority"] == 5

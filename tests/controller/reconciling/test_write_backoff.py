@@ -342,7 +342,7 @@ async def test_a_job_that_is_gone_leaves_nothing_behind(world: World) -> None:
     world.remove("TrainJob")
     assert await world.reconcile() == DONE
     assert not world.reconciler._status_writer._due
-    assert not world.reconciler._problem_reporter._reported
+    assert not world.reconciler._status_writer._reports
     assert len(world.reconciler._expectations) == 0
 
 

@@ -48,7 +48,7 @@ from trainmaster.controller.reconciling.event_handlers import (
     priority_of_owned,
     strip_foreign_objects,
 )
-from trainmaster.controller.reconciling.expectations import Echoes, Expectations, UnreadStore
+from trainmaster.controller.reconciling.expectations import EventFilter, Expectations, UnreadStore
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     RUNTIME_INDEX,
@@ -183,7 +183,7 @@ class Caches:
                 self._watches += [(informer, watch) for watch in served if watch not in OWN_WATCHES]
         self._declared = {(watch.api_version, watch.kind) for watch in watches}
         self._config_maps = self._by_kind[CONFIG_MAP][0][1]
-        self._echoes: Echoes | None = None
+        self._event_filter: EventFilter | None = None
         self._queues: list[WorkQueue] = []
 
     def stores(self) -> Mapping[GroupVersionKind, tuple[Resource, StoreReader]]:
@@ -202,7 +202,7 @@ class Caches:
     def add_trainjob_handlers(
         self,
         queue: WorkQueue,
-        echoes: Echoes | None = None,
+        event_filter: EventFilter | None = None,
         *,
         delay_of: DelayFunc | None = None,
         plugin_threads: PluginThreads | None = None,
@@ -211,13 +211,13 @@ class Caches:
 
         Args:
             queue: It.
-            echoes: What stands before it; by default something that knows of no echoes.
+            event_filter: It stands before that; by default something that knows of no echoes.
             delay_of: Asked of each change of a JobSet how many seconds the TrainJobs that it concerns may wait.
             plugin_threads: Where `Watch.jobs` is called; by default on the event loop.
         """
-        self._echoes = echoes = Echoes(queue, Expectations()) if echoes is None else echoes
+        self._event_filter = event_filter = EventFilter(queue, Expectations()) if event_filter is None else event_filter
         self._queues.append(queue)
-        enqueue_unless_echo(self.trainjobs, own_key, echoes, priority_of_own, resync=True)
+        enqueue_unless_echo(self.trainjobs, own_key, event_filter, priority_of_own, resync=True)
         listers = self.listers()
         owned = dict.fromkeys(informer for informer, watch in self._watches if watch.jobs is None)
         for informer in {**owned, self._config_maps: None}:
@@ -225,18 +225,20 @@ class Caches:
             anew = informer not in self._workload_informers
             concerned = ConcernedKeys(keys_of, usual=usual_owner)
             delays = delay_of if _kind_of(informer.resource) == (JOBSET_API_VERSION, JOBSET_KIND) else None
-            enqueue_unless_echo(informer, concerned, echoes, priority_of_owned, anew=anew, delay_of=delays)
+            enqueue_unless_echo(informer, concerned, event_filter, priority_of_owned, anew=anew, delay_of=delays)
         for informer, watch in self._watches:
             if watch.jobs is None:
                 continue
             mapper = JobMapper(watch, listers)
             if plugin_threads is None:
-                enqueue_unless_echo(informer, mapper, echoes, priority_of_other, owned=False)
+                enqueue_unless_echo(informer, mapper, event_filter, priority_of_other, owned=False)
             else:
-                informer.add_event_handler(ThreadedMapper(mapper, plugin_threads, partial(_reconcile_mapped, echoes)))
+                informer.add_event_handler(
+                    ThreadedMapper(mapper, plugin_threads, partial(_reconcile_mapped, event_filter))
+                )
         for informer in self.runtimes.values():
             waiting = self._trainjobs_waiting_for(informer.resource)
-            enqueue_unless_echo(informer, waiting, echoes, priority_of_other, owned=False)
+            enqueue_unless_echo(informer, waiting, event_filter, priority_of_other, owned=False)
 
     def add_observer(self, observer: TrainJobObserver) -> None:
         """Have whoever follows TrainJobs told of each change of one, or of the JobSet of one."""
@@ -252,9 +254,9 @@ class Caches:
 
     def enqueue_all(self) -> None:
         """Have all TrainJobs reconciled again, after everything else: something that concerns them all has changed."""
-        if self._echoes is not None:
+        if self._event_filter is not None:
             for key in self.trainjobs.store.keys():  # noqa: SIM118 - a store is no mapping
-                self._echoes.add(key, None, anew=True, priority=LOW_PRIORITY)
+                self._event_filter.add(key, None, anew=True, priority=LOW_PRIORITY)
 
     def add_runtime_handlers(self, resource: Resource, queue: WorkQueue) -> None:
         """Have every change of a runtime put its own key into a queue."""
@@ -356,6 +358,6 @@ def _store_of(scopes: list[tuple[Scope, Informer]], unread: tuple[Resource, Stor
     return parts[0][1] if len(parts) == 1 else JoinedStore(parts)
 
 
-def _reconcile_mapped(echoes: Echoes, change: Delta, keys: Iterable[str]) -> None:
+def _reconcile_mapped(event_filter: EventFilter, change: Delta, keys: Iterable[str]) -> None:
     for key in keys:
-        echoes.add(key, None, anew=True, priority=priority_of_other(change))
+        event_filter.add(key, None, anew=True, priority=priority_of_other(change))

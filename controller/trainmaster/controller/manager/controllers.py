@@ -118,14 +118,14 @@ def make_controllers(
     )
 
     def reconcile_again(key: str) -> None:
-        trainjobs.echoes.add(key, None, priority=CHANGE_PRIORITY)
+        trainjobs.event_filter.add(key, None, priority=CHANGE_PRIORITY)
 
     diagnosis.on_finding = monitor.on_violation = reconcile_again
 
     def delay_of(keys: Sequence[str], change: Delta) -> float:
-        return trainjobs.seconds_to_counters(keys[0]) if decider.may_wait(keys, change) else 0.0
+        return trainjobs.schedule_counters(keys[0]) if decider.defer_counters(keys, change) else 0.0
 
-    caches.add_trainjob_handlers(queue, trainjobs.echoes, delay_of=delay_of, plugin_threads=plugin_threads)
+    caches.add_trainjob_handlers(queue, trainjobs.event_filter, delay_of=delay_of, plugin_threads=plugin_threads)
     caches.add_observer(observer)
 
     def on_start() -> None:

@@ -23,11 +23,11 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import structlog
 from cachetools import LRUCache
@@ -45,12 +45,13 @@ from trainmaster.controller.kube.rest.errors import (
     Invalid,
     KubeError,
     NotFound,
+    TooManyRequests,
 )
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.drift import Drift, drift_of_created
 from trainmaster.controller.reconciling.expectations import Expectations, WrittenStore
-from trainmaster.controller.reconciling.problems import EVENT_ACTION, NameTaken, Problem, ProblemReporter
-from trainmaster.controller.reconciling.write_backoff import WriteBackoff, digest, find_field_conflict
+from trainmaster.controller.reconciling.problems import EVENT_ACTION, NameTaken, Problem
+from trainmaster.controller.reconciling.write_backoff import WriteBackoff, digest, find_field_conflict, report_conflict
 from trainmaster.controller.reconciling.writes import Apply, Create, Decision, GroupVersionKind, Owner, name_taken
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
@@ -65,10 +66,23 @@ LARGEST_BATCH: Final = 32
 _MOST_APPLIED: Final = 65_536
 
 
+class Built(NamedTuple):
+    """What became of what a job consists of."""
+
+    problem: Problem | None
+    """What stands in the way of the job."""
+
+    refusal: ApiError | None = None
+    """What the server said, if that is in the way."""
+
+    due: float | None = None
+    """Seconds after which a contested object is due again."""
+
+
 @final
 @dataclass(slots=True, kw_only=True, eq=False)
 class Applier:
-    """Performs the writes for jobs of one kind, which `resource` names; raises a `KubeError` if one is refused."""
+    """Performs the writes for jobs of one kind, which `resource` names."""
 
     client: KubeClient
     resource: Resource
@@ -78,7 +92,6 @@ class Applier:
 
     expectations: Expectations
     write_backoff: WriteBackoff
-    problem_reporter: ProblemReporter
     recorder: Recorder
     is_quiet: bool
     """Whether, of pods, Services and what is deleted, only what fails is told as an event."""
@@ -89,7 +102,7 @@ class Applier:
     _applied: LRUCache[str, int] = field(default_factory=partial(LRUCache, _MOST_APPLIED))
     """By UID of an object: what was applied to it, if an apply of that is not certain to change anything."""
 
-    _unanswered: set[str] = field(default_factory=set)
+    _unanswered_applies: set[str] = field(default_factory=set)
     """Keys of which an apply may have been performed, since no answer says what became of it."""
 
     _inherited: int = 0
@@ -101,7 +114,7 @@ class Applier:
 
     def forget(self, key: str) -> None:
         """Forget a job that is gone."""
-        self._unanswered.discard(key)
+        self._unanswered_applies.discard(key)
 
     async def annotate(self, key: str, owner: Owner, annotations: Mapping[str, str]) -> None:
         """Set annotations of the job itself, as it was seen."""
@@ -112,16 +125,18 @@ class Applier:
         )
         self.expectations.expect_write(key, written, self.jobs, own=True)
 
-    async def build(self, key: str, owner: Owner, decided: Decision) -> float | None:
-        """Perform what a decision applies and creates.
+    async def build(self, key: str, owner: Owner, decided: Decision) -> Built:
+        """Perform what a decision applies and creates; raises a `KubeError` if that is to be tried again at once."""
+        try:
+            return Built(decided.problem, due=await self._perform(key, owner, decided))
+        except (Conflict, AlreadyExists, TooManyRequests):
+            raise
+        except NameTaken as error:
+            return Built(error.problem)
+        except ApiError as error:
+            return Built(Problem("ApplyFailed", str(error)), error)
 
-        Returns:
-            The seconds after which a contested object is due again; None: there is none.
-
-        Raises:
-            NameTaken: What was to be created exists and belongs to somebody else.
-            KubeError: The server refused, or could not be asked.
-        """
+    async def _perform(self, key: str, owner: Owner, decided: Decision) -> float | None:
         waits: list[float] = []
         for apply in decided.applies:
             wait = await self._apply(key, owner, apply)
@@ -134,10 +149,13 @@ class Applier:
         await _side_by_side([partial(self._create, key, owner, each) for each in decided.creates])
         return min(waits, default=None)
 
-    async def delete(self, key: str, owner: Owner, objects: Iterable[JsonObject], *, foreground: bool = False) -> None:
-        """Delete objects as they were observed; in the foreground they stay until all that they own is gone."""
+    async def clean_up(self, key: str, owner: Owner, decided: Decision, *, is_told: bool) -> None:
+        """Delete what is not wanted any more, as it was observed; `is_told`: whether the status is written."""
+        if not is_told and decided.status_first:
+            return
         # Services are named before their pods, and have to be gone before those: by these it is known that they go.
-        for _, same in groupby(objects, lambda obj: str(obj["kind"])):
+        for _, same in groupby(decided.deletes, lambda obj: str(obj["kind"])):
+            foreground = decided.waits_for_dependents
             await _side_by_side([partial(self._delete, key, owner, obj, foreground) for obj in same])
 
     async def delete_expired(self, key: str, owner: Owner) -> bool:
@@ -163,15 +181,15 @@ class Applier:
         delay = self.write_backoff.delay(uid, target, obj)
         if delay is not None:
             if delay.first:
-                conflict = await find_field_conflict(self.client, resource, obj)
-                self.problem_reporter.report_conflict(raw, what, conflict)
+                found = await find_field_conflict(self.client, resource, obj)
+                report_conflict(found, self.recorder, raw, self.resource.kind, what)
             return delay.seconds
         written_before = self.write_backoff.wrote_recently(uid, target, obj)
         inherited = parse_resource_version(raw["metadata"]["resourceVersion"]) <= self._inherited
-        is_again = key in self._unanswered or written_before or inherited or bool(raw.get("status"))
+        is_again = key in self._unanswered_applies or written_before or inherited or bool(raw.get("status"))
         if apply.uid is None and is_again and not isinstance(store, WrittenStore):
             await check_owner(self.client, self.resource, raw)
-        self._unanswered.add(key)
+        self._unanswered_applies.add(key)
         try:
             written = await _write(self.client, resource, obj, uid=apply.uid, create=apply.create)
         except (AlreadyExists, Conflict) as taken:
@@ -184,7 +202,7 @@ class Applier:
         except (BadRequest, Forbidden, Invalid) as error:
             if apply.optional:
                 log.info("refused, as it may be", object=what, refusal=str(error))
-                self._unanswered.discard(key)
+                self._unanswered_applies.discard(key)
                 return None
             if apply.at_least is None:
                 raise
@@ -193,7 +211,7 @@ class Applier:
             written = await self.client.patch(
                 resource, obj["metadata"]["namespace"], obj["metadata"]["name"], patch, field_manager=FIELD_MANAGER
             )
-        self._unanswered.discard(key)
+        self._unanswered_applies.discard(key)
         self._log.debug("applied", kind=obj["kind"], object=obj["metadata"]["name"])
         content = self.write_backoff.record_write(uid, target, obj)
         foreseen = apply.uid is None and self._is_as_applied(apply, written, content)

@@ -24,7 +24,7 @@ from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY, WorkQueue
 from trainmaster.controller.reconciling.drift import strip_managed_fields
-from trainmaster.controller.reconciling.expectations import Echoes
+from trainmaster.controller.reconciling.expectations import EventFilter
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 
 OWNER_INDEX: Final = "owner"
@@ -147,7 +147,7 @@ def enqueue_on_change(
 def enqueue_unless_echo(
     informer: Informer,
     keys_of: MapFunc,
-    echoes: Echoes,
+    event_filter: EventFilter,
     priority_of: PriorityFunc,
     *,
     owned: bool = True,
@@ -166,7 +166,7 @@ def enqueue_unless_echo(
         keys = tuple(keys_of(change))
         delay = 0.0 if delay_of is None else delay_of(keys, change)
         for key in keys:
-            echoes.add(key, version, anew=anew or version is None, priority=priority, delay=delay)
+            event_filter.add(key, version, anew=anew or version is None, priority=priority, delay=delay)
 
     informer.add_event_handler(tell, resync=resync)
 

@@ -18,7 +18,7 @@ Guarantees:
   its children they are not: the successor of a name must see what its predecessor left before it builds the same again.
 - An event is an echo only if it shows an object in the very state, by UID and resource version, in which a write left
   it that nothing unseen can hide behind, and if the reconcile that wrote it said at its end that it left nothing to do
-  (`Echoes.expect`). The first event that is none ends that for its key. An echo fulfils its expectation.
+  (`EventFilter.expect_echoes`). The first event that is none ends that for its key. An echo fulfils its expectation.
 - What comes while a key is reconciled is decided on at the end of that: the queue would hand the key out no earlier,
   and an event may overtake the answer of the write that it tells of.
 
@@ -205,24 +205,27 @@ class Expectations:
         self._pending.setdefault(key, {})[what] = _Expectation(is_fulfilled, self._clock.monotonic(), owner, foreseen)
 
 
-class Echoes:
-    """Stands between events and the queue of a reconciler."""
+class EventFilter:
+    """Puts keys into a queue because of events, but not because of echoes.
 
-    def __init__(self, queue: WorkQueue, expectations: Expectations) -> None:
+    `on_anew` is called with keys whose next reconcile is to take nothing for known.
+    """
+
+    def __init__(
+        self, queue: WorkQueue, expectations: Expectations, *, on_anew: Callable[[str], object] = lambda _key: None
+    ) -> None:
         self._queue = queue
         self._expectations = expectations
+        self._on_anew = on_anew
         self._held: dict[str, dict[Version | None, tuple[bool, int]]] = {}
         """What events have told of each key that is being reconciled: each with `anew` and its priority."""
 
         self._echoing: set[str] = set()
         """Keys of which echoes are to come."""
 
-        self._asked_anew: set[str] = set()
-        """Keys whose next reconcile is to take nothing for known."""
-
     def __len__(self) -> int:
         """Count the keys of which something is remembered."""
-        return len(self._held) + len(self._echoing) + len(self._asked_anew)
+        return len(self._held) + len(self._echoing)
 
     def add(
         self, key: str, version: Version | None, *, anew: bool = False, priority: int = 0, delay: float = 0.0
@@ -241,35 +244,36 @@ class Echoes:
         elif not self._is_echo(key, version):
             self._add(key, anew=anew, priority=priority, delay=delay)
 
-    def begin(self, key: str) -> bool:
-        """Say that the reconcile of a key begins, seeing all until now; returns if it takes nothing as known."""
-        self._echoing.discard(key)
-        self._held[key] = {}
-        anew = key in self._asked_anew
-        self._asked_anew.discard(key)
-        return anew
+    def begin(self, key: str, uid: str | None = None) -> bool:
+        """Begin the reconcile of a key whose object has that UID, unless the caches lack writes of it; returns if so.
 
-    def expect(self, key: str) -> None:
-        """Say that the reconcile of a key leaves nothing to do, as soon as the caches show what it wrote."""
+        It sees all events until now. Those that follow are held until its `end`.
+        """
+        self._echoing.discard(key)
+        if not self._expectations.satisfied(key, uid):
+            return False
+        self._held[key] = {}
+        return True
+
+    def expect_echoes(self, key: str) -> None:
+        """Note that the reconcile of a key leaves nothing to do, as soon as the caches show what it wrote."""
         if self._expectations.all_foreseen(key):
             self._echoing.add(key)
 
     def end(self, key: str) -> None:
-        """Say that the reconcile of a key has ended, well or not."""
+        """End the reconcile of a key; events that were held put it into the queue now, unless they are echoes."""
         for version, (anew, priority) in self._held.pop(key).items():
             if not self._is_echo(key, version):
                 self._add(key, anew=anew, priority=priority)
 
     def _add(self, key: str, *, anew: bool, priority: int, delay: float = 0.0) -> None:
         self._echoing.discard(key)
+        if anew:
+            self._on_anew(key)
         if delay:
             self._queue.add_after(key, delay, priority=priority)
         else:
             self._queue.add(key, priority=priority)
-        if key not in self._queue:
-            self._asked_anew.discard(key)  # there is no such TrainJob, and nobody works on the queue
-        elif anew:
-            self._asked_anew.add(key)
 
     def _is_echo(self, key: str, version: Version | None) -> bool:
         if version is None or key not in self._echoing or not self._expectations.fulfil(key, version):

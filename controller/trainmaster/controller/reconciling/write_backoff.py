@@ -19,8 +19,10 @@ from collections import OrderedDict
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
+import structlog
 
 from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import Resource
@@ -32,8 +34,11 @@ from trainmaster.controller.reconciling.drift import (
     owned_fields_of,
     parse_element,
 )
+from trainmaster.controller.reconciling.problems import EVENT_ACTION
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
+
+log = structlog.get_logger(__name__)
 
 FREE_WRITES: Final = 5
 """More than any honest sequence of events makes us repeat ourselves, few enough not to be felt by the server."""
@@ -160,6 +165,18 @@ async def find_field_conflict(
     paths = [difference.path for difference in differences(desired, live, owned_fields)]
     managers = [manager for path in paths for manager in managers_of(live, path)]
     return FieldConflict([format_path(path) for path in paths], list(dict.fromkeys(managers)))
+
+
+def report_conflict(conflict: FieldConflict, recorder: Recorder, job: JsonObject, kind: str, what: str) -> None:
+    """Report that somebody keeps undoing what we write for a job of this kind."""
+    log.warning(
+        "our writes are undone again and again, writing less often from now on",
+        object=what,
+        fields=conflict.fields,
+        managers=conflict.managers,
+    )
+    note = f"{what} does not stay as Trainmaster writes it, so it is written less often now; in dispute: {conflict}"
+    recorder.event(job, type="Warning", reason=f"{kind}ResourceContested", action=EVENT_ACTION, note=note)
 
 
 def managers_of(obj: JsonObject, path: Path) -> list[str]:

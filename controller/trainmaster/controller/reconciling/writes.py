@@ -7,6 +7,7 @@ in a reconcile of their own.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
@@ -70,8 +71,8 @@ class JobEvent:
 
 
 @dataclass(slots=True)
-class Decision:
-    """What a reconcile is to do, apart from the status."""
+class Decision(ABC):
+    """What a reconcile is to do."""
 
     annotations: dict[str, str] = field(default_factory=dict)
     """Of the job itself: what they say is written before anything that follows from it is done."""
@@ -115,6 +116,13 @@ class Decision:
 
     expires_in: float | None = None
     """Seconds until a finished job has outlived its time to live; zero or less: it has; None: it never will."""
+
+    settles: bool = False
+    """Whether nothing is left to do when all of it is done, so that events of what was written need no reconcile."""
+
+    @abstractmethod
+    def status(self, problem: Problem | None, *, now: str) -> JsonObject:
+        """Return the status that follows, given what stands in the way after all."""
 
     def look_again(self, *dues: float | None) -> None:
         """Note that something is due in so many seconds; None: nothing is."""

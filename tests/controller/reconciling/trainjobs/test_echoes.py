@@ -51,7 +51,7 @@ async def test_a_new_trainjob_is_reconciled_once(lagging: bool, suspend: bool) -
     assert await world.work() == 1
     assert world.requests == ["apply ConfigMap", "apply JobSet", *(["patch status"] if suspend else [])]
     assert await catch_up(world) == 0
-    assert (len(world.reconciler.echoes), world.events) == (0, [])
+    assert (len(world.reconciler.event_filter), world.events) == (0, [])
     world.clock.step(3600)
     assert world.reconciler.unobserved() == []
     assert await world.reconcile() == DONE
@@ -206,7 +206,7 @@ HAPPENINGS: dict[str, Callable[[World], None]] = {
         world, "ConfigMap", "metadata", "demo-runtime-snapshot", labels={"a": "b"}
     ),
     # As a resync does, and the function of a plugin.
-    "it is asked for anew": lambda world: world.reconciler.echoes.add(KEY, None, anew=True),
+    "it is asked for anew": lambda world: world.reconciler.event_filter.add(KEY, None, anew=True),
 }
 
 
@@ -242,7 +242,7 @@ async def test_a_plan_that_is_followed_by_another_one_does_not_last() -> None:
         raise KeyError("mood")
 
     world.plugin.enforce_ml_policy = fail  # type: ignore[method-assign]
-    world.reconciler.echoes.add(KEY, None, anew=True)
+    world.reconciler.event_filter.add(KEY, None, anew=True)
     await world.work()
     assert world.conditions["Blocked"]["reason"] == "PluginFailed"
     await world.report(active=1, ready=0, failed=1)

@@ -15,8 +15,8 @@ from trainmaster.controller.reconciling.outcomes import DONE, LONGEST_REQUEUE, R
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.status_writer import status_patch
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
-from trainmaster.controller.reconciling.trainjobs.plan import Plan, seconds_to_deadline
-from trainmaster.controller.reconciling.trainjobs.status import next_status
+from trainmaster.controller.reconciling.trainjobs.plan import seconds_to_deadline
+from trainmaster.controller.reconciling.trainjobs.status import Plan
 from trainmaster.runtime.api.decoding import parse_trainjob
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject
@@ -28,10 +28,11 @@ BLOCKED = Problem("RuntimeNotFound", "nowhere")
 
 def follow(status: JsonObject, *, suspend: bool = False, **arguments: Any) -> JsonObject:
     raw = trainjob_object(suspend=suspend, status=status)
-    observed = Observed(parse_trainjob(raw), raw, None, None, {}, StoreListers({}))
-    problem, skipped, now = (arguments.pop(name, None) for name in ("problem", "skipped", "now"))
+    problem, now = arguments.pop("problem", None), arguments.pop("now", NOW)
     findings = Findings(arguments.pop("first_failures", None), arguments.pop("waiting", None))
-    return next_status(observed, Plan(findings=findings, **arguments), problem, skipped=skipped, now=now or NOW)
+    seen = {"findings": findings, "report": arguments.pop("report", None), "verdict": arguments.pop("verdict", None)}
+    observed = Observed(parse_trainjob(raw), raw, None, None, {}, StoreListers({}), **seen)
+    return Plan(observed=observed, **arguments).status(problem, now=now)
 
 
 def failures(*texts: str, is_open: bool = True) -> FirstFailures:
@@ -103,7 +104,7 @@ def test_a_problem_is_a_condition_and_goes_away_without_a_trace() -> None:
         (True, {"first_failures": failures("rank 1 failed")}, "Suspended"),
         (False, {"first_failures": failures("rank 1 failed")}, "ContainerFailed"),
         (False, {"first_failures": failures("rank 1 failed"), "problem": BLOCKED}, "Blocked"),
-        (False, {"first_failures": failures("rank 1 failed"), "skipped": {**SUSPENDED, "type": "A"}},
+        (False, {"first_failures": failures("rank 1 failed"), "skipped_condition": {**SUSPENDED, "type": "A"}},
          "ContainerFailed"),
     ],
 )  # fmt: skip

@@ -21,13 +21,12 @@ from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.status_writer import without_times
 from trainmaster.controller.reconciling.trainjobs.observe import Observed, observe
-from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan, seconds_to_deadline
-from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
+from trainmaster.controller.reconciling.trainjobs.plan import plan, seconds_to_deadline
+from trainmaster.controller.reconciling.trainjobs.status import Plan, finished
 from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
 from trainmaster.runtime.api.decoding import ApiTypeError, ObjectUnreadable, parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import Framework, PluginFailed
-from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 
@@ -124,9 +123,10 @@ def _plan(
         exceeded = to_deadline is not None and to_deadline <= 0
         observed = observe(job, raw, listers)
         report = framework.status(job, listers)
+        observed = observed._replace(report=report)
         # As for the reconciler: nothing is built for a job that ends now.
         ends = report is not None and finished(report.conditions) and not job.is_finished
-        planned = Plan() if ends else plan(observed, framework, fails=exceeded, now=now)
+        planned = Plan(observed=observed) if ends else plan(observed, framework, fails=exceeded, now=now)
     except (ApiTypeError, ObjectUnreadable, PluginFailed) as error:
         found.problems[name] = f"it cannot be read: {error}"
         if not _is_told(raw, str(error)):
@@ -144,7 +144,7 @@ def _plan(
     writes += [f"delete {each['kind']} {each['metadata']['name']}" for each in planned.deletes]
     if planned.expires_in is not None and planned.expires_in <= 0:
         writes.append("delete the TrainJob itself, which has outlived its time to live")
-    if _changes_status(observed, report, planned.problem, exceeded=exceeded, now=now):
+    if _changes_status(observed, planned.problem, exceeded=exceeded, now=now):
         writes.append("its status")
     if writes:
         found.writes[name] = writes
@@ -158,15 +158,12 @@ def _is_told(raw: JsonObject, reason: str) -> bool:
     return finished(conditions) or any(reason in str(each.get("message")) for each in conditions)
 
 
-def _changes_status(
-    observed: Observed, report: StatusReport | None, problem: Problem | None, *, exceeded: bool, now: datetime
-) -> bool:
+def _changes_status(observed: Observed, problem: Problem | None, *, exceeded: bool, now: datetime) -> bool:
     """Tell whether the status would change, but for moments in it."""
     old = observed.raw.get("status") or {}
     unsupported = unsupported_runtime(observed.job.spec.runtime_ref)
-    decided = Plan(report=report, deadline_exceeded=exceeded, unsupported_runtime=unsupported)
-    new = next_status(observed, decided, problem, now=time_text(now))
-    return without_times(old) != without_times(new)
+    decided = Plan(observed=observed, deadline_exceeded=exceeded, unsupported_runtime=unsupported)
+    return without_times(old) != without_times(decided.status(problem, now=time_text(now)))
 
 
 def check_gangs(found: TakeOver, absent: Mapping[str, str]) -> Iterator[Finding]:

@@ -51,7 +51,7 @@ LARGE: Final = 1000
 
 @final
 @dataclass(slots=True, kw_only=True, eq=False)
-class JobDecider(Decider[Job, Observed, Plan]):
+class JobDecider(Decider[Observed, Plan]):
     """Decides about the jobs of one kind."""
 
     kind: JobKind
@@ -75,17 +75,12 @@ class JobDecider(Decider[Job, Observed, Plan]):
         """Note that this process leads."""
         self._pod_warnings.on_start(self.clock.now())
 
-    def is_ours(self, raw: JsonObject) -> bool:
-        """Return whether a job is not another controller's."""
-        return managed_by(raw) == MANAGED_BY_TRAINING_OPERATOR
-
-    def parse(self, raw: JsonObject) -> Job:
-        """Read a job."""
+    async def observe(self, key: str, raw: JsonObject) -> Observed | None:
+        """Look up everything that the decision rests on; None: the job is another controller's."""
+        if managed_by(raw) != MANAGED_BY_TRAINING_OPERATOR:
+            return None
         with contained():
-            return parse_job(self.kind, raw)
-
-    async def observe(self, key: str, raw: JsonObject, job: Job) -> Observed:  # noqa: ARG002 - the job has it
-        """Look up everything that the decision rests on."""
+            job = parse_job(self.kind, raw)
         size = self._size(key, job)
         look_up = partial(observe, job, self.stores, size=size)
         return look_up() if size < LARGE else await in_thread(self.planner, look_up)
@@ -113,13 +108,6 @@ class JobDecider(Decider[Job, Observed, Plan]):
         self._pod_warnings.tell(observed.job, observed.pods.values())
         return planned
 
-    def status(self, key: str, observed: Observed, decided: Plan, problem: Problem | None) -> JsonObject:  # noqa: ARG002
-        """Return the status that follows, given what stands in the way."""
-        if problem is not None and not observed.pods:
-            decided.update.not_started()
-        decided.update.blocked(problem)
-        return decided.update.to_json()
-
     def unreadable_status(self, raw: JsonObject, problem: Problem) -> JsonObject | None:
         """Return the status that tells why a job cannot be read; None if it has ended."""
         old = stored_status(raw)
@@ -130,7 +118,7 @@ class JobDecider(Decider[Job, Observed, Plan]):
         conditions.put(told["type"], told["reason"], told["message"])
         return {**old, "conditions": conditions.to_json()}
 
-    def on_written(self, key: str, decided: Plan, status: JsonObject | None) -> None:  # noqa: ARG002
+    def on_written(self, key: str, decided: Plan, status: JsonObject | None, *, is_built: bool = False) -> None:  # noqa: ARG002
         """Count what happened, once the status says so, and the failed pods that are to be replaced."""
         job = decided.update.job
         for pods in decided.replaced:

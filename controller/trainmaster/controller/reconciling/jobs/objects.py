@@ -24,6 +24,7 @@ from trainmaster.controller.reconciling.expectations import WrittenStore
 from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_terminating
 from trainmaster.controller.reconciling.jobs.status import StatusUpdate
+from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.writes import Apply, Create, Decision, JobEvent, name_taken
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
@@ -46,8 +47,18 @@ class Plan(Decision):
     update: StatusUpdate
     """The status that follows, as long as nothing goes wrong with the writes."""
 
+    has_pods: bool = False
+    """Whether the job had pods when it was observed."""
+
     replaced: list[list[JsonObject]] = field(default_factory=list)
     """Failed pods, by replica type, that are replaced, and were not when the job was looked at before."""
+
+    def status(self, problem: Problem | None, *, now: str) -> JsonObject:  # noqa: ARG002 - that of the plan
+        """Return the status that follows, given what stands in the way."""
+        if problem is not None and not self.has_pods:
+            self.update.not_started()
+        self.update.blocked(problem)
+        return self.update.to_json()
 
 
 def plan_pods(observed: Observed, gang: GangScheduler | None, replicas: Iterable[Replicas], planned: Plan) -> None:

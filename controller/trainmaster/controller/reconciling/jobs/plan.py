@@ -68,8 +68,8 @@ def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, resta
     job = observed.job
     update = StatusUpdate(job, now)
     update.created()
-    # A restart is counted before its failed pod goes (V1-B2).
-    planned = Plan(update=update, status_events=update.events, status_first=job.run_policy.backoff_limit is not None)
+    planned = Plan(update=update, has_pods=bool(observed.pods), status_events=update.events)
+    planned.status_first = job.run_policy.backoff_limit is not None  # a restart counts before its pod goes (V1-B2)
     if job.is_true(SUCCEEDED) or job.is_true(FAILED):
         _clean_up(observed, gang, planned, now)
         if job.is_true(SUCCEEDED):

@@ -22,7 +22,7 @@ from typing import Final, TypeVar, final
 
 from trainmaster.controller.conditions import JOB_CREATION_FAILED, TIME_TO_LIVE_EXPIRED, set_condition, stored_status
 from trainmaster.controller.diagnosis.counts import without_jobs
-from trainmaster.controller.diagnosis.diagnosis import NOTHING, Diagnosis, Findings
+from trainmaster.controller.diagnosis.diagnosis import NOTHING, Diagnosis
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock, time_text
@@ -41,7 +41,6 @@ from trainmaster.controller.reconciling.trainjobs.observe import (
     with_live_runtime,
 )
 from trainmaster.controller.reconciling.trainjobs.plan import (
-    Plan,
     may_serve,
     plan,
     replacement,
@@ -54,7 +53,7 @@ from trainmaster.controller.reconciling.trainjobs.plugin_failures import (
     blocking,
     is_for_plugin,
 )
-from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
+from trainmaster.controller.reconciling.trainjobs.status import Plan, finished
 from trainmaster.controller.reconciling.write_backoff import digest
 from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.controller.resilience.ledger import RESIZED
@@ -78,7 +77,7 @@ that can be written with these takes 50 to 100 ms.
 
 @final
 @dataclass(slots=True, kw_only=True, eq=False)
-class TrainJobDecider(Decider[TrainJob, Observed, Plan]):
+class TrainJobDecider(Decider[Observed, Plan]):
     """Decides about TrainJobs."""
 
     api_reader: APIReader
@@ -106,11 +105,10 @@ class TrainJobDecider(Decider[TrainJob, Observed, Plan]):
     _lasting_plans: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     """By key: from what a plan was made that lasts, and the time to live of its TrainJob."""
 
-    def may_wait(self, keys: Sequence[str], change: Delta) -> bool:
-        """Take note of a change of a JobSet; return whether the TrainJobs which it concerns may wait for it.
+    def defer_counters(self, keys: Sequence[str], change: Delta) -> bool:
+        """Keep the counters of a JobSet for later if nothing else has changed of it; return whether that is so.
 
-        They may if nothing is to be done but to write counters, some time. What plugins of others make of these nobody
-        knows.
+        What plugins of others make of counters nobody knows.
         """
         if change.new is None or change.initial or change.resync or len(keys) != 1 or self.plugin_threads is not None:
             return False
@@ -120,17 +118,25 @@ class TrainJobDecider(Decider[TrainJob, Observed, Plan]):
         self.diagnosis.keep_counts(key, change.new)
         return True
 
-    def is_ours(self, raw: JsonObject) -> bool:
-        """Return whether a TrainJob is not another controller's."""
+    async def observe(self, key: str, raw: JsonObject) -> Observed | None:
+        """Look up everything that the decision rests on; None: the TrainJob is another controller's."""
         spec = raw.get("spec")
-        return not isinstance(spec, dict) or (spec.get("managedBy") or MANAGED_BY_TRAINER) == MANAGED_BY_TRAINER
+        if isinstance(spec, dict) and (spec.get("managedBy") or MANAGED_BY_TRAINER) != MANAGED_BY_TRAINER:
+            return None
+        observed = await self._look_up(key, raw, parse_trainjob(raw))
+        report, problem = await self._report(observed)
+        verdict, findings, jobset = None, NOTHING, observed.jobset
+        if observed.job.is_finished:
+            findings = self.diagnosis.observe_ended(key, raw, jobset)
+        elif jobset is not None:
+            verdict = self.resilience.judge(key, raw, jobset)
+            if verdict is not None and verdict.hides_end and report is not None:
+                report = replace(report, conditions=[])
+            if report is not None:
+                findings = self.diagnosis.observe(key, raw, jobset, report)
+        return observed._replace(report=report, report_problem=problem, verdict=verdict, findings=findings)
 
-    def parse(self, raw: JsonObject) -> TrainJob:
-        """Read a TrainJob."""
-        return parse_trainjob(raw)
-
-    async def observe(self, key: str, raw: JsonObject, job: TrainJob) -> Observed:
-        """Look up everything that the decision rests on."""
+    async def _look_up(self, key: str, raw: JsonObject, job: TrainJob) -> Observed:
         deleted = self.deleted_workloads.last_states(key)
         observed = observe(job, raw, self.listers, deleted_workloads=deleted)
         if observed.snapshot is None and observed.runtime is None and not job.is_finished:
@@ -147,18 +153,11 @@ class TrainJobDecider(Decider[TrainJob, Observed, Plan]):
         return observed
 
     async def decide(self, key: str, observed: Observed) -> Plan:
-        """Decide what to write and when to look again."""
-        job = observed.job
-        report, report_problem = await self._report(observed)
-        verdict = None
-        if observed.jobset is not None and not job.is_finished:
-            verdict = self.resilience.judge(key, observed.raw, observed.jobset)
-        if verdict is not None and verdict.hides_end and report is not None:
-            report = replace(report, conditions=[])
-        findings = self._findings(key, observed, report)
-        held_for = findings.held_for if verdict is None or verdict.held_for is None else verdict.held_for
+        """Decide what to write, which status follows, and when to look again."""
+        job, report, verdict = observed.job, observed.report, observed.verdict
+        held_for = observed.findings.held_for if verdict is None or verdict.held_for is None else verdict.held_for
         if held_for is not None:
-            return Plan(held_for=held_for)
+            return Plan(observed=observed, held_for=held_for)
         # Nothing is built for a job that ends with this reconcile, and no deadline can overtake it.
         ends = report is not None and finished(report.conditions) and not job.is_finished
         to_deadline = None if ends else seconds_to_deadline(job, self.clock.now())
@@ -166,17 +165,18 @@ class TrainJobDecider(Decider[TrainJob, Observed, Plan]):
         fails = exceeded or (verdict is not None and verdict.failure is not None)
         if verdict is not None and verdict.replaces:
             planned = replacement(observed)
+        elif ends:
+            planned = Plan(observed=observed)
         else:
-            resizes = verdict is not None and verdict.resizes
-            planned = Plan() if ends else await self._plan(key, observed, fails, resizes=resizes)
+            planned = await self._plan(key, observed, fails, resizes=verdict is not None and verdict.resizes)
         if verdict is not None:
-            planned.verdict = verdict
             planned.status_events += [_event(*each) for each in verdict.events]
             planned.look_again(verdict.due)
-        planned.report, planned.findings, planned.deadline_exceeded = report, findings, exceeded
+        planned.deadline_exceeded = exceeded
         planned.unsupported_runtime = unsupported_runtime(job.spec.runtime_ref)
-        planned.problem = planned.problem or report_problem
+        planned.problem = planned.problem or observed.report_problem
         planned.problem = self._refusal(key, planned) or planned.problem
+        planned.skipped_condition = self.skipped_plugins.report(key, observed.raw, planned.skipped)
         if planned.snapshot_digest and not job.status.runtime_snapshot_digest:
             # Until a status has it; and before the snapshot is written, since that may be without an answer.
             self._snapshot_digests[key] = job.metadata.uid, planned.snapshot_digest
@@ -185,26 +185,23 @@ class TrainJobDecider(Decider[TrainJob, Observed, Plan]):
         if ends or (not job.is_finished and (fails or planned.unsupported_runtime)):
             made, ttl = self._lasting_plans.get(key, (None, None))
             planned.look_again(ttl if made == _digest(observed.raw) else time_to_live(observed))
+        # What plugins of others do about their own objects, or about a status, nobody knows.
+        planned.settles = self.plugin_threads is None and _settles(planned)
         return planned
 
     async def _plan(self, key: str, observed: Observed, fails: bool, *, resizes: bool) -> Plan:
         made = self._lasting_plans.get(key) if not (fails or resizes) and not observed.job.is_finished else None
         if made is not None and _runs(observed) and made[0] == _digest(observed.raw):
-            return Plan(skipped=())
+            return Plan(observed=observed, skipped=())
         self.forget_plan(key)
         decide = partial(plan, observed, self.framework, fails=fails, resizes=resizes, now=self.clock.now())
         if self.plugin_threads is not None:
             try:
                 return await self.plugin_threads.run(decide)
             except PluginFailed as error:
-                return Plan(problem=blocking(error))
+                return Plan(observed=observed, problem=blocking(error))
         is_large = self.trainjobs.size(key) + observed.size > LARGE
         return await in_thread(self.planner, decide) if is_large else decide()
-
-    def status(self, key: str, observed: Observed, decided: Plan, problem: Problem | None) -> JsonObject:
-        """Return the status that follows, given what stands in the way."""
-        skipped = self.skipped_plugins.condition(key, observed.raw, decided.skipped)
-        return next_status(observed, decided, problem, skipped=skipped, now=time_text(self.clock.now()))
 
     def unreadable_status(self, raw: JsonObject, problem: Problem) -> JsonObject | None:
         """Return the status that tells why a TrainJob cannot be read; None if it has ended."""
@@ -215,30 +212,19 @@ class TrainJobDecider(Decider[TrainJob, Observed, Plan]):
         set_condition(conditions, problem.condition(), now=time_text(self.clock.now()))
         return {**old, "conditions": conditions}
 
-    def on_written(self, key: str, decided: Plan, status: JsonObject | None) -> None:
-        """Take note of what the status tells from now on."""
+    def on_written(self, key: str, decided: Plan, status: JsonObject | None, *, is_built: bool = False) -> None:
+        """Take note of what the status tells from now on, and keep a plan that lasts."""
+        if is_built and decided.settles and decided.lasts and not any(each.uid for each in decided.applies):
+            self._lasting_plans[key] = _digest(decided.observed.raw), decided.time_to_live
         if status is None:
             return
-        for attempt in decided.verdict.news if decided.verdict is not None else ():
+        verdict = decided.observed.verdict
+        for attempt in verdict.news if verdict is not None else ():
             if attempt["charged"] and "node" in attempt:
                 count_node_failure(attempt["node"], exemplar=exemplar_of(key))
         self.diagnosis.on_status_written(key, status)
         if finished(status.get("conditions") or []):
             self.forget_plan(key)
-
-    def keep_plan(self, key: str, observed: Observed, decided: Plan) -> bool:
-        """Keep a plan that nothing is in the way of; return whether events of what was written need no reconcile."""
-        if self.plugin_threads is not None:
-            return False  # nobody knows what plugins of others do about their own objects, or about a status
-        if decided.deletes or decided.waiting or decided.skipped or decided.may_lack_jobs or decided.is_due:
-            return False
-        # What is built a second time meets what is known of the first time.
-        rebuilt = bool((observed.raw.get("status") or {}).get("jobsStatus")) or bool(observed.deleted_workloads)
-        if rebuilt and any(each.uid is None for each in decided.applies):
-            return False
-        if decided.lasts and not any(each.uid for each in decided.applies):
-            self._lasting_plans[key] = _digest(observed.raw), decided.time_to_live
-        return True
 
     def on_expired(self, raw: JsonObject) -> JobEvent:  # noqa: ARG002 - all say the same
         """Return the event of a TrainJob that was deleted at the end of its time to live."""
@@ -256,14 +242,6 @@ class TrainJobDecider(Decider[TrainJob, Observed, Plan]):
         self.resilience.forget(key)
         self.forget_plan(key)
         self._snapshot_digests.pop(key, None)
-
-    def _findings(self, key: str, observed: Observed, report: StatusReport | None) -> Findings:
-        """Return what was found of failures, and for how long the end of the job is not to be told."""
-        if observed.job.is_finished:
-            return self.diagnosis.observe_ended(key, observed.raw, observed.jobset)
-        if observed.jobset is None or report is None:
-            return NOTHING
-        return self.diagnosis.observe(key, observed.raw, observed.jobset, report)
 
     def _refusal(self, key: str, planned: Plan) -> Problem | None:
         """Return why the JobSet of a TrainJob lacks Jobs, if it does and that is known."""
@@ -304,6 +282,16 @@ class TrainJobDecider(Decider[TrainJob, Observed, Plan]):
         # Our own report what a workload says, and leave it as it is, which others need not; and it is decoded already.
         listers = observed.listers.sharing(observed.workloads.values())
         return self.framework.status(observed.job, listers, without=without) if observed.workloads else None
+
+
+def _settles(planned: Plan) -> bool:
+    """Tell whether nothing is left to do when all that is planned is done."""
+    if planned.deletes or planned.waiting or planned.skipped or planned.may_lack_jobs or planned.is_due:
+        return False
+    # What is built a second time meets what is known of the first time.
+    observed = planned.observed
+    rebuilt = bool((observed.raw.get("status") or {}).get("jobsStatus")) or bool(observed.deleted_workloads)
+    return not (rebuilt and any(each.uid is None for each in planned.applies))
 
 
 def _runs(observed: Observed) -> bool:

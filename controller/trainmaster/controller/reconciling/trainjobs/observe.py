@@ -23,6 +23,7 @@ from typing import Final, NamedTuple, Protocol
 import orjson
 
 from trainmaster.controller.conditions import is_true, stored_status
+from trainmaster.controller.diagnosis.diagnosis import NOTHING, Findings
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
@@ -30,12 +31,15 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.missing_rights import ASK
 from trainmaster.controller.policyrule import PolicyRule
 from trainmaster.controller.reconciling.listers import StoreListers, readable
+from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.event_handlers import owner_keys
 from trainmaster.controller.reconciling.writes import GroupVersionKind
+from trainmaster.controller.resilience.ledger import Verdict
 from trainmaster.controller.resources import RUNTIMES
 from trainmaster.runtime.api.constants import FINAL_CONDITIONS, JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
 from trainmaster.runtime.api.decoding import ObjectUnreadable
 from trainmaster.runtime.api.trainjob import TrainJob
+from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject, why_unreadable
 from trainmaster.runtime.names import dns_label, dns_subdomain
 from trainmaster.runtime.ownership import is_controlled_by
@@ -102,6 +106,18 @@ class Observed(NamedTuple):
 
     runtime_denied: str | None = None
     """Why nobody knows whether there is a runtime: it may not be read."""
+
+    report: StatusReport | None = None
+    """What plugins say of the workload."""
+
+    report_problem: Problem | None = None
+    """Why they say nothing."""
+
+    verdict: Verdict | None = None
+    """What its resilience policy has done; None if it has none."""
+
+    findings: Findings = NOTHING
+    """What was found of why it fails or waits."""
 
     @property
     def jobset(self) -> JsonObject | None:

@@ -21,20 +21,18 @@ When a TrainJob has to end, and when it is deleted:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from trainmaster.controller.conditions import RUNTIME_DENIED, RUNTIME_NOT_FOUND
 from trainmaster.controller.diagnosis.counts import without_jobs
-from trainmaster.controller.diagnosis.diagnosis import NOTHING, Findings
 from trainmaster.controller.kube.clock import seconds_until
 from trainmaster.controller.reconciling.drift import Drift, drift, owned_fields
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.observe import Observed, identity_of
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import blocking
-from trainmaster.controller.reconciling.writes import Apply, Decision, GroupVersionKind, name_taken
-from trainmaster.controller.resilience.ledger import Verdict
+from trainmaster.controller.reconciling.trainjobs.status import Plan
+from trainmaster.controller.reconciling.writes import Apply, GroupVersionKind, name_taken
 from trainmaster.runtime.api.constants import (
     DEADLINE_EXCEEDED_REASON,
     FAILED,
@@ -49,7 +47,7 @@ from trainmaster.runtime.api.trainingruntime import ClusterTrainingRuntime, Trai
 from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.canonical import TemplateInvalid
 from trainmaster.runtime.framework import Framework, PluginFailed
-from trainmaster.runtime.framework.interface import ApplyWhen, Desired, StatusReport
+from trainmaster.runtime.framework.interface import ApplyWhen, Desired
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import is_controlled_by, is_left_by_earlier
 from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, Resolution, new_info, resolve
@@ -68,42 +66,6 @@ from trainmaster.runtime.validation.jobset import may_lack_jobs
 from trainmaster.runtime.validation.runtime_ref import runtime_key, unsupported_runtime
 
 
-@dataclass(slots=True)
-class Plan(Decision):
-    """What a reconcile of a TrainJob is to do."""
-
-    report: StatusReport | None = None
-    """What the workload says."""
-
-    findings: Findings = NOTHING
-    """What was found of why it fails or waits."""
-
-    verdict: Verdict | None = None
-    """What its resilience policy has done; None if it has none."""
-
-    deadline_exceeded: bool = False
-    unsupported_runtime: str | None = None
-    """The kind and group that `runtimeRef` names, if nobody serves it."""
-
-    workload_without_jobs: JsonObject | None = None
-    """The JobSet as observed, if it lacks Jobs and something about it may be the reason."""
-
-    may_lack_jobs: bool = False
-    """Whether there is something of that kind about the JobSet, also if it was not observed yet."""
-
-    lasts: bool = False
-    """Whether it stays the same while the workload runs: there is nothing else, and that one is left alone then."""
-
-    time_to_live: int | None = None
-    """How many seconds the TrainJob is kept after its end; None: for ever, or nobody knows yet."""
-
-    snapshot_digest: str = ""
-    """Of the snapshot from which it was planned."""
-
-    skipped: Sequence[PluginFailed] | None = None
-    """Failures of plugins without which it was planned; None: it was not resolved."""
-
-
 def plan(observed: Observed, framework: Framework, *, fails: bool, resizes: bool = False, now: datetime) -> Plan:
     """Decide what to write for one TrainJob.
 
@@ -118,10 +80,11 @@ def plan(observed: Observed, framework: Framework, *, fails: bool, resizes: bool
     if fails or job.is_finished:
         deletes = _leftover_workloads(observed) if fails or _failed_by_manager(job) else []
         conditions = (observed.raw.get("status") or {}).get("conditions") or ()
-        return Plan(deletes=deletes, expires_in=_seconds_to_expiry(conditions, time_to_live(observed), now))
+        expires_in = _seconds_to_expiry(conditions, time_to_live(observed), now)
+        return Plan(observed=observed, deletes=deletes, expires_in=expires_in)
     if unsupported_runtime(job.spec.runtime_ref) is not None:
-        return Plan()
-    planned = Plan()
+        return Plan(observed=observed)
+    planned = Plan(observed=observed)
     snapshot = observed.read_snapshot()
     try:
         runtime = _frozen_runtime(observed, snapshot, planned)
@@ -168,7 +131,7 @@ def may_serve(plugin: str, observed: Observed, framework: Framework) -> bool:
     """Tell whether a plugin may serve a TrainJob: whether it does, or nobody can say."""
     job = observed.job
     try:
-        runtime = _frozen_runtime(observed, observed.read_snapshot(), Plan())
+        runtime = _frozen_runtime(observed, observed.read_snapshot(), Plan(observed=observed))
         if runtime is None:
             return bool(observed.workloads)  # from what these were built is not known any more
         info = new_info(job, runtime, listers=observed.listers)
@@ -280,7 +243,8 @@ def _failed_by_manager(job: TrainJob) -> bool:
 
 def replacement(observed: Observed) -> Plan:
     """Plan that the workload makes place for a new one, with all its pods."""
-    return Plan(deletes=_leftover_workloads(observed), status_first=True, waits_for_dependents=True, waiting=True)
+    leftover = _leftover_workloads(observed)
+    return Plan(observed=observed, deletes=leftover, status_first=True, waits_for_dependents=True, waiting=True)
 
 
 def _leftover_workloads(observed: Observed) -> list[JsonObject]:

@@ -69,8 +69,8 @@ class SkippedPlugins:
         self._told: dict[str, tuple[tuple[str, frozenset[tuple[str, str]]], JsonObject, float]] = {}
         """By key: the UID of the TrainJob and the plugins that were told, the condition, and when that was."""
 
-    def condition(self, key: str, raw: JsonObject, failures: Sequence[PluginFailed] | None) -> JsonObject | None:
-        """Return the condition of a TrainJob, told if it is news; failures are None if it was not resolved."""
+    def report(self, key: str, raw: JsonObject, failures: Sequence[PluginFailed] | None) -> JsonObject | None:
+        """Report failures if they are news, None if it was not resolved; return the condition of the TrainJob."""
         if failures is None:
             return find_condition(stored_status(raw)["conditions"], PLUGIN_SKIPPED)
         if not failures:

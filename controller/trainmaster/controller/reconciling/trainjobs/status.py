@@ -1,4 +1,4 @@
-"""The status of a TrainJob that follows from what was observed and tried. Pure.
+"""What is decided of a TrainJob, and the status that follows from that and from what was observed and tried. Pure.
 
 Guarantees:
 - F-4: conditions keep the time of their last flip, and nothing changes that need not.
@@ -8,6 +8,8 @@ Guarantees:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from trainmaster.controller.conditions import (
@@ -26,7 +28,7 @@ from trainmaster.controller.diagnosis.first_failures import FirstFailures
 from trainmaster.controller.job_fields import PRECEDENCE, number
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
-from trainmaster.controller.reconciling.trainjobs.plan import Plan
+from trainmaster.controller.reconciling.writes import Decision
 from trainmaster.controller.resilience.goodput import account, facts_of, seconds_of, wanted_pods
 from trainmaster.controller.resilience.ledger import Verdict
 from trainmaster.runtime.api.constants import (
@@ -42,61 +44,83 @@ from trainmaster.runtime.api.constants import (
     SUSPENDED_REASON,
 )
 from trainmaster.runtime.api.trainjob import TrainJob
+from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _DIGEST: Final = "runtimeSnapshotDigest"
 
 
-def next_status(
-    observed: Observed, decided: Plan, problem: Problem | None, *, skipped: JsonObject | None = None, now: str
-) -> JsonObject:
-    """Compute the status of a TrainJob.
+@dataclass(slots=True, kw_only=True)
+class Plan(Decision):
+    """What a reconcile of a TrainJob is to do."""
 
-    Args:
-        decided: What was decided of it. The digest of its snapshot is written together with what else changes.
-        skipped: The condition that it goes on without some plugins, if it does.
-        now: RFC 3339, for conditions that flip.
-    """
-    job, status = observed.job, observed.raw.get("status") or {}
-    report, (first_failures, waiting, _) = decided.report, decided.findings
-    snapshot_digest = decided.snapshot_digest or observed.snapshot_digest
-    following: JsonObject = copy_tree(status)
-    conditions: list[JsonObject] = following.get("conditions") or []
-    _set_suspended(job, conditions, now=now)
-    if report is not None:
-        _set_reported(report, following, conditions, now=now, cause=first_failures.cause if first_failures else None)
-    if first_failures is not None:
-        _complete_end(job, conditions, first_failures.cause, now=now)
-        _set_or_remove(conditions, CONTAINER_FAILED, first_failures.condition, now=now)
-    if not finished(conditions):
-        if decided.deadline_exceeded:
-            _fail(conditions, DEADLINE_EXCEEDED_REASON, DEADLINE_EXCEEDED_MESSAGE, now=now)
-        elif decided.verdict is not None and decided.verdict.failure is not None:
-            _fail(conditions, *decided.verdict.failure, now=now)
-        elif decided.unsupported_runtime:
-            _fail(
-                conditions, RUNTIME_NOT_SUPPORTED_REASON, f"unsupported runtime: {decided.unsupported_runtime}", now=now
-            )
-    blocked = problem.condition() if problem is not None and not finished(conditions) else None
-    _set_or_remove(conditions, BLOCKED, blocked, now=now)
-    _set_or_remove(conditions, WAITING, None if blocked or finished(conditions) else waiting, now=now)
-    _set_or_remove(conditions, PLUGIN_SKIPPED, skipped, now=now)
-    _lead_with_what_matters(conditions)
-    _put(following, "conditions", conditions)
-    if decided.verdict is not None and ("resilience" in status or following != status):
-        # By itself it is begun with the next write.
-        following["resilience"] = {
-            **decided.verdict.status,
-            "goodput": _goodput(observed, decided.verdict, following, now),
-        }
-    if following != status and (restarts := _restarts(status, first_failures, decided.verdict)):
-        following["restarts"] = restarts  # by itself it is not worth a write: where it is not stored that had no end
-    if finished(conditions):
-        following.pop(_DIGEST, None)  # nothing is built any more
-    elif snapshot_digest and (following != status or status.get(_DIGEST, snapshot_digest) != snapshot_digest):
-        following[_DIGEST] = snapshot_digest
-    return following
+    observed: Observed = field(repr=False)
+    deadline_exceeded: bool = False
+    unsupported_runtime: str | None = None
+    """The kind and group that `runtimeRef` names, if nobody serves it."""
+
+    workload_without_jobs: JsonObject | None = None
+    """The JobSet as observed, if it lacks Jobs and something about it may be the reason."""
+
+    may_lack_jobs: bool = False
+    """Whether there is something of that kind about the JobSet, also if it was not observed yet."""
+
+    lasts: bool = False
+    """Whether it stays the same while the workload runs: there is nothing else, and that one is left alone then."""
+
+    time_to_live: int | None = None
+    """How many seconds the TrainJob is kept after its end; None: for ever, or nobody knows yet."""
+
+    snapshot_digest: str = ""
+    """Of the snapshot from which it was planned; it is written together with what else changes."""
+
+    skipped: Sequence[PluginFailed] | None = None
+    """Failures of plugins without which it was planned; None: it was not resolved."""
+
+    skipped_condition: JsonObject | None = None
+    """The condition that tells of these."""
+
+    def status(self, problem: Problem | None, *, now: str) -> JsonObject:
+        """Return the status that follows, given what stands in the way."""
+        observed = self.observed
+        job, status = observed.job, observed.raw.get("status") or {}
+        report, verdict, (first_failures, waiting, _) = observed.report, observed.verdict, observed.findings
+        snapshot_digest = self.snapshot_digest or observed.snapshot_digest
+        following: JsonObject = copy_tree(status)
+        conditions: list[JsonObject] = following.get("conditions") or []
+        _set_suspended(job, conditions, now=now)
+        if report is not None:
+            cause = first_failures.cause if first_failures is not None else None
+            _set_reported(report, following, conditions, now=now, cause=cause)
+        if first_failures is not None:
+            _complete_end(job, conditions, first_failures.cause, now=now)
+            _set_or_remove(conditions, CONTAINER_FAILED, first_failures.condition, now=now)
+        if not finished(conditions):
+            if self.deadline_exceeded:
+                _fail(conditions, DEADLINE_EXCEEDED_REASON, DEADLINE_EXCEEDED_MESSAGE, now=now)
+            elif verdict is not None and verdict.failure is not None:
+                _fail(conditions, *verdict.failure, now=now)
+            elif self.unsupported_runtime:
+                message = f"unsupported runtime: {self.unsupported_runtime}"
+                _fail(conditions, RUNTIME_NOT_SUPPORTED_REASON, message, now=now)
+        blocked = problem.condition() if problem is not None and not finished(conditions) else None
+        _set_or_remove(conditions, BLOCKED, blocked, now=now)
+        _set_or_remove(conditions, WAITING, None if blocked or finished(conditions) else waiting, now=now)
+        _set_or_remove(conditions, PLUGIN_SKIPPED, self.skipped_condition, now=now)
+        _lead_with_what_matters(conditions)
+        _put(following, "conditions", conditions)
+        if verdict is not None and ("resilience" in status or following != status):
+            # By itself it is begun with the next write.
+            following["resilience"] = {**verdict.status, "goodput": _goodput(observed, verdict, following, now)}
+        if following != status and (restarts := _restarts(status, first_failures, verdict)):
+            # By itself it is not worth a write: where it is not stored that had no end.
+            following["restarts"] = restarts
+        if finished(conditions):
+            following.pop(_DIGEST, None)  # nothing is built any more
+        elif snapshot_digest and (following != status or status.get(_DIGEST, snapshot_digest) != snapshot_digest):
+            following[_DIGEST] = snapshot_digest
+        return following
 
 
 def _goodput(observed: Observed, verdict: Verdict, following: JsonObject, now: str) -> JsonObject:
