@@ -38,7 +38,7 @@ from trainmaster.controller.cli.run.existing import Taken
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.runtime.api.constants import GROUP, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
+from trainmaster.runtime.api.constants import GROUP, SCHEDULING_GATE, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
 from trainmaster.runtime.jobs.constants import installed_kinds
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -88,7 +88,7 @@ class Diagnosis:
         try:
             validation = OfflineValidation(
                 self._manifests,
-                Framework(load_plugins()),
+                Framework(load_plugins(features=(SCHEDULING_GATE,))),  # whether it is on, the cluster says
                 namespace=self._namespace or "default",
                 job_kinds=load_job_kinds,
                 runtimes_elsewhere=self._runtimes_elsewhere,
