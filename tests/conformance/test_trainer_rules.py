@@ -4,8 +4,9 @@ Limits that are no rules are those of the original: `tests/runtime/api/test_crds
 `test_schemas.py`.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,8 +98,14 @@ def _claims(*claims: dict[str, Any], patched: bool = False) -> dict[str, Any]:
     return {"spec.runtimePatches": [patch]}
 
 
-def _claim_cases(*, patched: bool) -> list[Case]:
-    """The rules on claims, which hold for those of the trainer and for those of patches."""
+def _group_claims(*claims: dict[str, Any]) -> dict[str, Any]:
+    rules = {"resourceClaims": list(claims)}
+    entries = [{"targetReplicatedJobs": ["node"], **rules}, {"targetReplicatedJobs": ["more"], "job": rules}]
+    return {"spec.scheduling": {"replicatedJobs": entries}}
+
+
+def _claim_cases(kind: str, claims: Callable[..., dict[str, Any]]) -> list[Case]:
+    """The rules on claims, which hold for those of the trainer, of patches and of groups."""
     claim, template = {"name": "a", "resourceClaimName": "c"}, {"name": "a", "resourceClaimTemplateName": "t"}
     one = "one of resourceClaimName and resourceClaimTemplateName must be set"
     both = "only one of resourceClaimName and resourceClaimTemplateName can be set"
@@ -107,10 +114,7 @@ def _claim_cases(*, patched: bool) -> list[Case]:
         ([claim | {"resourceClaimTemplateName": ""}], [claim | {"resourceClaimName": ""}], one),
         ([template | {"resourceClaimName": ""}], [claim | template], both),
     ]
-    return [
-        Case("TrainJob", _claims(*good, patched=patched), _claims(*bad, patched=patched), message)
-        for good, bad, message in pairs
-    ]
+    return [Case(kind, claims(*good), claims(*bad), message) for good, bad, message in pairs]
 
 
 # The rules of one field: where it is, a value that is let through, one that is refused, and what is said then.
@@ -215,8 +219,9 @@ SPACES = [
     ({"uniform": {"min": "1E+2", "max": "1e3"}}, {"uniform": {"min": "01", "max": "2"}}, "should match"),
 ]
 CREATION = [
-    *_claim_cases(patched=False),
-    *_claim_cases(patched=True),
+    *_claim_cases("TrainJob", _claims),
+    *_claim_cases("TrainJob", partial(_claims, patched=True)),
+    *_claim_cases("TrainingRuntime", _group_claims),
     *(
         Case(
             "TrainJob",

@@ -12,8 +12,8 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
@@ -187,7 +187,7 @@ class AdmissionHandlers:
         """
         metadata, replicas = mapping(scale.get("metadata")), mapping(scale.get("spec")).get("replicas", 0)
         try:
-            async with self._clock.timeout(LOOKUP_TIMEOUT), self._lookups:
+            async with self._lookup():
                 job = await self._reader.get(TRAINJOBS, str(metadata.get("namespace")), str(metadata.get("name")))
         except TimeoutError:
             return overloaded(RETRY_WHEN_BUSY)
@@ -221,6 +221,12 @@ class AdmissionHandlers:
         except PluginFailed as error:
             return _response(ValidationResult([FieldError("spec", str(error), "InternalError")]))
 
+    @asynccontextmanager
+    async def _lookup(self) -> AsyncIterator[None]:
+        """Wait for a place among those who ask the API server, and time both."""
+        async with self._clock.timeout(LOOKUP_TIMEOUT), self._lookups:
+            yield
+
     async def _with_live_runtime(self, job: TrainJob, listers: StoreListers) -> StoreListers:
         """Look twice for the runtime of a new TrainJob: `kubectl apply` of both in a row leaves no time for a watch.
 
@@ -229,7 +235,7 @@ class AdmissionHandlers:
             RuntimeDenied: It may not be read.
         """
         try:
-            async with self._clock.timeout(LOOKUP_TIMEOUT), self._lookups:
+            async with self._lookup():
                 listers = await with_live_runtime(job, listers, self._reader)
                 if lacks_runtime(job, listers):
                     with suppress(RuntimeDenied):  # the refusal points at it, if it can be seen
