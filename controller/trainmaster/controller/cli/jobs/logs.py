@@ -75,7 +75,9 @@ def command(commands: Any) -> None:
         "-f", "--follow", action="store_true", help="continue until the job ends; wait for pending pods"
     )
     run = parser.add_mutually_exclusive_group()
-    run.add_argument("-p", "--previous", action="store_true", help="the previous run of the container, or of a pod that was replaced")
+    run.add_argument(
+        "-p", "--previous", action="store_true", help="the previous run of the container, or of a pod that was replaced"
+    )
     run.add_argument("--attempt", type=count, metavar="N", help="this attempt, counted from 0; default: the last")
     parser.add_argument("--tail", type=count, metavar="N", help="the last N lines; default: all")
     parser.add_argument(
