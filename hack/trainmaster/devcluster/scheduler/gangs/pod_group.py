@@ -43,11 +43,12 @@ WAITS = (
 _ZERO = Quantity.parse(0)
 
 
-def pod_group_of(pod: JsonObject) -> ObjectKey | None:
-    """Return the group that a pod names, whether or not it exists."""
+def pod_group_of(pod: JsonObject, *, of_kubernetes: bool = True) -> ObjectKey | None:
+    """Return the group that a pod names, whether or not it exists; the field counts if Kubernetes has PodGroups."""
     metadata = pod["metadata"]
-    if by_field := (pod["spec"].get("schedulingGroup") or {}).get("podGroupName"):
-        return ObjectKey(WORKLOAD_POD_GROUPS, metadata["namespace"], by_field)
+    name = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    if name and of_kubernetes:
+        return ObjectKey(WORKLOAD_POD_GROUPS, metadata["namespace"], name)
     annotations = metadata.get("annotations") or {}
     by_label = (metadata.get("labels") or {}).get(COSCHEDULING_LABEL)
     by_annotation = next((annotations[key] for key in VOLCANO_ANNOTATIONS if annotations.get(key)), None)
