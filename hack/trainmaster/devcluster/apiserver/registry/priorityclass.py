@@ -15,7 +15,7 @@ SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-crit
 """The classes that every cluster has, and which alone may be named and valued like this."""
 _SYSTEM_PREFIX = "system-"
 HIGHEST_USER_PRIORITY = 1_000_000_000
-_PREEMPTION_POLICIES = ["PreemptLowerPriority", "Never"]
+_PREEMPTION_POLICIES = ["Never", "PreemptLowerPriority"]
 
 
 class PriorityClassStrategy(Strategy):
