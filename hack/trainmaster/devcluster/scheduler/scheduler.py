@@ -143,8 +143,10 @@ class Scheduler(SingleLoopController):
 
     async def _reconcile(self, key: ObjectKey) -> float | None:
         if key.resource in GROUP_RESOURCES:
+            self._unschedulable.add(key)  # first: pods that make room for it may be gone at once
             waits, again = await self._gangs.reconcile(key)
-            (self._unschedulable.add if waits else self._unschedulable.discard)(key)
+            if not waits:
+                self._unschedulable.discard(key)
             return again
         pod = find(self._api, key)
         if pod is None or _has_ended(pod):
