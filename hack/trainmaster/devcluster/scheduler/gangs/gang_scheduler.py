@@ -4,7 +4,8 @@
 - Everything is read from the stored pods and groups, so a restart between two bindings loses nothing: a group that was
   caught half bound comes before all others.
 - A pod of a group that does not exist (yet) waits.
-- Groups that Kubernetes schedules preempt what is less important; the others preempt nobody.
+- Groups that Kubernetes schedules preempt what is less important, and others see the room as taken; the other groups
+  preempt nobody.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from trainmaster.devcluster.scheduler.gangs.volcano import (
     left_of,
     queue_of,
 )
-from trainmaster.devcluster.scheduler.node_info import NodeInfos, Snapshot
+from trainmaster.devcluster.scheduler.node_info import NodeInfos, ScheduleResult, Snapshot
 from trainmaster.devcluster.scheduler.preemption import Preemption, Unit, priority_of
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -74,6 +75,8 @@ class GangScheduler:
         self._node_infos = node_infos
         self._binder = binder
         self._preemption = preemption
+        self._kept: dict[ObjectKey, list[ScheduleResult]] = {}
+        """Room that pods are leaving for a group; after a restart it is found again."""
         self._is_responsible_for = is_responsible_for
         self._events = {resource: EventRecorder(api, name) for resource, (name, _) in _WRITERS.items()}
 
@@ -84,6 +87,8 @@ class GangScheduler:
     async def reconcile(self, key: ObjectKey) -> tuple[bool, float | None]:
         """Bring one group forward; tells whether pods are left waiting, and when to look again."""
         group, members = find(self._api, key), self.members(key)
+        for result in self._kept.pop(key, ()):
+            self._node_infos.get(result.node or "").remove(result.pod["metadata"]["uid"])
         for pod in members.bound:
             await self._binder.mark_scheduled(pod)
         nodes = [record.object for record in self._api.store.list(NODES)]
@@ -94,7 +99,7 @@ class GangScheduler:
             return False, None  # its creation is an event
         if key.resource == WORKLOAD_POD_GROUPS:
             plan = self._place(group, members, nodes, self._node_infos)
-            await self._preempt(plan, group, members, nodes)
+            await self._preempt(plan, key, group, members, nodes)
         else:
             plan = self._plan(key, group, members, nodes)
         for result in plan.bind:
@@ -147,7 +152,7 @@ class GangScheduler:
         return kubernetes.choose(group, plans, placements=len(found))
 
     async def _preempt(
-        self, plan: GangPlan, group: JsonObject, members: PodGroupMembers, nodes: list[JsonObject]
+        self, plan: GangPlan, key: ObjectKey, group: JsonObject, members: PodGroupMembers, nodes: list[JsonObject]
     ) -> None:
         """Make room for a group of Kubernetes that has too little, or say that nobody can."""
         if plan.state != "TooFewResources" or kubernetes.topology_key(group) is not None:
@@ -157,10 +162,15 @@ class GangScheduler:
             node_infos = NodeInfos()
             for pod in others:
                 node_infos.get(pod["spec"]["nodeName"]).add(pod)
-            return self._place(group, members, nodes, node_infos).state == "Complete"
+            placed = self._place(group, members, nodes, node_infos)
+            if placed.state == "Complete":
+                self._kept[key] = placed.bind  # of the last such plan, which is the one that is carried out
+            return placed.state == "Complete"
 
         if not await self._preemption.preempt_for_group(group, members.waiting, self._units(), fits):
             plan.message = f"{plan.message}, {kubernetes.NO_VICTIMS}"
+        for result in self._kept.get(key, ()):
+            self._node_infos.get(result.node or "").add(result.pod)
 
     def _units(self) -> list[Unit]:
         """Return the pods that stay on their nodes, by what preempts them: alone, or with their whole group."""
