@@ -357,8 +357,10 @@ async def test_pods_of_a_group_are_plain_ones_when_groups_are_no_longer_served(c
     await pods(cluster, "p0", "p1")
     cluster.stop()
     without = Stepper(store=cluster.store)
-    without.start(Scheduler(without.api))
+    scheduler = Scheduler(without.api)
+    without.start(scheduler)
     await without.settle()
+    assert scheduler.loops[0].next_due is None, "nothing is tried again and again"
     assert (bound(without), waiting(without)["p1"]) == (["p0"], "0/1 nodes are available: 1 Insufficient cpu.")
 
 

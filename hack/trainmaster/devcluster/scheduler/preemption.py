@@ -140,11 +140,7 @@ class Preemption:
     ) -> bool:
         """Take away pods of lower priority that keep a group from starting; tells whether that helps.
 
-        Args:
-            group: The group.
-            waiting: Its pods that wait.
-            units: The pods that have a node and stay there.
-            fits: Tells whether the group can start beside those of them that are left.
+        `units` are the pods that stay on their nodes; `fits` tells whether the group can start beside some of them.
         """
         if any(each["spec"].get("preemptionPolicy") == "Never" for each in waiting):
             return False

@@ -130,7 +130,7 @@ class GangScheduler:
             if (queue or {}).get("spec", {}).get("capability"):
                 limit = left_of(queue, [members, *(each.members for each in self._others(key, queue=name))])
         snapshot = Snapshot(self._api, nodes, self._node_infos, limit=limit)
-        return plan_gang(requirement, members, snapshot, nodes=len(nodes), waiting=waiting)
+        return plan_gang(requirement, members, snapshot, waiting=waiting)
 
     def _place(
         self, group: JsonObject, members: PodGroupMembers, nodes: list[JsonObject], node_infos: NodeInfos
@@ -139,14 +139,7 @@ class GangScheduler:
         requirement, waiting = requirement_of(group), sorted(members.waiting, key=queue_sort_key)
         found = kubernetes.placements(group, members, nodes)
         plans = [
-            plan_gang(
-                requirement,
-                members,
-                Snapshot(self._api, each, node_infos),
-                nodes=len(each),
-                waiting=waiting,
-                of_kubernetes=True,
-            )
+            plan_gang(requirement, members, Snapshot(self._api, each, node_infos), waiting=waiting, of_kubernetes=True)
             for each in found or [[]]
         ]
         return kubernetes.choose(group, plans, placements=len(found))

@@ -172,7 +172,6 @@ def plan_gang(
     members: PodGroupMembers,
     snapshot: Snapshot,
     *,
-    nodes: int,
     waiting: Sequence[JsonObject],
     of_kubernetes: bool = False,
 ) -> GangPlan:
@@ -183,7 +182,7 @@ def plan_gang(
     if of_kubernetes and not requirement.is_met_by(members.present):
         return GangPlan("TooFewPods")
     if not requirement.is_met_by(members.present):
-        stable = pre_filter_error("cannot find enough sibling pods", nodes).rstrip(".")
+        stable = pre_filter_error("cannot find enough sibling pods", len(snapshot.nodes)).rstrip(".")
         message = (
             f"{stable}, current pods number: {len(members.present)}, minMember of group: {requirement.min_member}."
         )
@@ -193,6 +192,7 @@ def plan_gang(
     if not started:
         lacking = snapshot.insufficient(_still_insufficient(requirement.min_resources, members.bound))
         if lacking:
+            nodes = len(snapshot.nodes)
             message = fit_error([[f"Insufficient {name}" for name in lacking]] * nodes, nodes)
             return GangPlan("TooFewResources", message, unschedulable=[(pod, message) for pod in waiting])
     results = [snapshot.schedule(pod) for pod in waiting]
