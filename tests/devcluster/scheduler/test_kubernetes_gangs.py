@@ -320,8 +320,9 @@ async def test_the_priority_of_the_group_counts_and_not_that_of_its_pods(
 async def test_s19_and_s30_a_gang_with_a_topology_is_placed_on_one_value_of_its_label(cluster: Stepper) -> None:
     for rack, names in enumerate([(0, 1), (2, 3), (4, 5, 6)]):
         await nodes(cluster, *names, labels={"rack": str(rack)})
-    near: JsonObject = {"schedulingConstraints": {"topology": [{"key": "rack"}]}, "priority": 1000}
+    near: JsonObject = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
     await group(cluster, gang=3, **near)
+    near["priority"] = 1000
     await pods(cluster, "p0", "p1", "p2")
     placed = [each["spec"]["nodeName"] for each in cluster.objects(PODS)]
     assert (sorted(placed), said(cluster)) == (["n4", "n5", "n6"], SCHEDULED)

@@ -4,8 +4,8 @@
 - Everything is read from the stored pods and groups, so a restart between two bindings loses nothing: a group that was
   caught half bound comes before all others.
 - A pod of a group that does not exist (yet) waits.
-- Groups that Kubernetes schedules preempt what is less important, and others see the room as taken; the other groups
-  preempt nobody.
+- Groups that Kubernetes schedules preempt what is less important, and the room that is left for them counts as taken.
+  The other groups preempt nobody.
 """
 
 from __future__ import annotations
