@@ -30,7 +30,6 @@ import structlog
 
 from bench.api import Api, BenchmarkFailed
 from bench.burst import prepared_server
-from bench.cached_object import memory_of_cached_object
 from bench.callgrind import Counter, counted_manager
 from bench.checkout import ROOT, ready
 from bench.one_by_one import OneByOne
@@ -62,8 +61,6 @@ class Reference:
     """Of Python."""
 
     instructions: Counts
-    cached_object: float
-    """Bytes of a TrainJob in a cache."""
 
     @classmethod
     def read(cls, path: Path) -> Reference:
@@ -167,8 +164,7 @@ def _renew(path: Path, *, jobs: int) -> int:
     ).stdout.strip()
     counts = asyncio.run(count(Program(), jobs=jobs))
     rounded = {phase: round(value) for phase, value in counts.items()}
-    reference = Reference(commit, build(), rounded, round(memory_of_cached_object()))
-    reference.write(path)
+    Reference(commit, build(), rounded).write(path)
     print(f"{path} is written: {_told(counts)}")
     return 0
 
@@ -183,10 +179,6 @@ def _compare(reference: Reference, *, jobs: int) -> int:
     counts = asyncio.run(count(Program(), jobs=jobs))
     print(f"this tree {_told(counts)}")
     problems = exceeded(counts, before)
-    memory = memory_of_cached_object()
-    print(f"a cached TrainJob takes {memory:,.0f} bytes, in the reference {reference.cached_object:,.0f}")
-    if memory > reference.cached_object * TOLERATED and _version(build()) == _version(reference.build):
-        problems.append(f"a cached TrainJob takes {memory / reference.cached_object:.3f} times the reference's bytes")
     if problems:
         print(*problems, sep="\n", file=sys.stderr)
         print(
@@ -195,10 +187,6 @@ def _compare(reference: Reference, *, jobs: int) -> int:
             file=sys.stderr,
         )
     return 1 if problems else 0
-
-
-def _version(of: str) -> str:
-    return ".".join(of.split(".")[:2])
 
 
 def _told(counts: Counts) -> str:

@@ -190,7 +190,7 @@ def test_what_happens_by_the_clock_does_not_count() -> None:
 
 
 def test_a_reference_of_instructions_is_kept(tmp_path: Path) -> None:
-    reference = Reference("0" * 40, build(), {"create": 1000, "live": 2000}, 900)
+    reference = Reference("0" * 40, build(), {"create": 1000, "live": 2000})
     reference.write(tmp_path / "reference.json")
     assert Reference.read(tmp_path / "reference.json") == reference
     (tmp_path / "odd.json").write_text('{"commit": "x"}')

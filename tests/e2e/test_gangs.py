@@ -68,7 +68,7 @@ async def test_a_gang_of_three_waits_for_its_third_gpu_and_again_after_a_restart
     with embedded(tmp_path, *options) as home:
         async with team(home / ".trainmaster/kubeconfig", "gangs", tmp_path) as mine:
             gang = runtime("gang")
-            gang["spec"]["scheduling"] = {}
+            gang["spec"]["scheduling"] = {"disruptionMode": "PodGroup"}
             gang["spec"]["template"]["spec"]["failurePolicy"] = {"maxRestarts": 1}
             await apply_runtime(mine.client, gang)
             await occupy(mine, "first")

@@ -92,8 +92,8 @@ class ClusterSettings:
     """Whether JobSets may change their size, as with JobSet's feature gate ElasticJobSet."""
 
     workload_aware_scheduling: bool = False
-    """Whether Workloads and PodGroups are served and their gangs bound, as with the feature gates GenericWorkload and
-    GangScheduling of Kubernetes."""
+    """Whether Workloads and PodGroups are served and scheduled by, as with all their feature gates of Kubernetes but
+    WorkloadWithJob."""
 
     endpoint_lag: float = 0.0
     """Seconds by which connections to Services follow changes of their endpoints; for tests, see `proxy.resolver`."""

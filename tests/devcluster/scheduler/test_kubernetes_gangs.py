@@ -1,9 +1,8 @@
 """Gangs that Kubernetes itself schedules, as recorded from kube-scheduler 1.36.2.
 
-The names are those of the recording. Not offered, and so not here:
-- S9, S10, S25, S26: preemption by groups; S19, S30: topology; S21: claims of devices.
-- S15 to S18, S28, S29, S31 to S33: Workloads that the Job controller makes (WorkloadWithJob).
-- S8, S12: back-off; the embedded scheduler looks again as soon as something changes, and orders groups by their pods.
+The names are those of the recording. Not here:
+- S15 to S18, S28, S29, S31 to S33: Workloads that the Job controller makes (WorkloadWithJob), which are not offered.
+- S8: what S1 has without its pauses; the embedded scheduler knows no back-off.
 - J1 to J15 and J17 to J23 are about JobSets: see their tests.
 """
 
@@ -17,7 +16,8 @@ from support.workloads import add_node, bound, scheduling
 
 from trainmaster.devcluster.apiserver.registry import workload
 from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions
-from trainmaster.devcluster.apiserver.resources import NODES, PODS, WORKLOAD_POD_GROUPS
+from trainmaster.devcluster.apiserver.resources import EVENTS, NODES, PODS, WORKLOAD_POD_GROUPS
+from trainmaster.devcluster.controllers.objects import condition_of
 from trainmaster.devcluster.controllers.protection import pod_group_protection
 from trainmaster.devcluster.scheduler.gangs.pod_group import WAITS
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
@@ -35,26 +35,24 @@ async def cluster(cluster: Stepper) -> Stepper:
     return cluster
 
 
-async def nodes(cluster: Stepper, *names: int) -> None:
+async def nodes(cluster: Stepper, *names: int, labels: JsonObject | None = None) -> None:
     for name in names:
-        await add_node(cluster, f"n{name}", {"cpu": "1", "pods": "9"})
+        await add_node(cluster, f"n{name}", {"cpu": "1", "pods": "9"}, labels=labels)
     await cluster.settle()
 
 
-async def group(cluster: Stepper, name: str = "g", *, gang: int = 0) -> None:
+async def group(cluster: Stepper, name: str = "g", *, gang: int = 0, **spec: Any) -> None:
     policy: JsonObject = {"gang": {"minCount": gang}} if gang else {"basic": {}}
-    body = {"metadata": {"name": name}, "spec": {"schedulingPolicy": policy}}
+    body = {"metadata": {"name": name}, "spec": {"schedulingPolicy": policy, **spec}}
     await cluster.api.create(WORKLOAD_POD_GROUPS, body, namespace="default")
     await cluster.settle()
 
 
-async def pods(cluster: Stepper, *names: str, of: str = "g", **spec: Any) -> None:
+async def pods(cluster: Stepper, *names: str, of: str | None = "g", **spec: Any) -> None:
     container = {"name": "main", "image": "img", "resources": {"requests": {"cpu": "1"}}}
+    named = {"schedulingGroup": {"podGroupName": of}} if of else {}
     for name in names:
-        body = {
-            "metadata": {"name": name},
-            "spec": {"containers": [container], "schedulingGroup": {"podGroupName": of}, **spec},
-        }
+        body = {"metadata": {"name": name}, "spec": {"containers": [container], **named, **spec}}
         await cluster.api.create(PODS, body, namespace="default")
         await cluster.settle()
 
@@ -82,7 +80,15 @@ def waiting(cluster: Stepper) -> dict[str, str]:
     return {name: scheduling(cluster, name).get("message", "").partition(" The pod asks")[0] for name in names}
 
 
-SCHEDULED, UNSCHEDULABLE = "True Scheduled: ", "False Unschedulable: pod group is unschedulable"
+def evicted(cluster: Stepper) -> list[JsonObject]:
+    """The pods that have to make room."""
+    return [each for each in cluster.objects(PODS) if "deletionTimestamp" in each["metadata"]]
+
+
+SCHEDULED = "True Scheduled: "
+PREEMPTS = "False Unschedulable: 0/1 placements are available, first placement status: pod group is unschedulable"
+UNSCHEDULABLE = f"{PREEMPTS}, No preemption victims found for incoming preemptor"
+NO_PREEMPTION = "workload aware preemption is not supported for pod groups with scheduling constraints"
 
 
 async def test_s1_a_gang_of_4_waits_whole_for_the_4th_node(cluster: Stepper) -> None:
@@ -250,13 +256,118 @@ async def test_j16_members_that_terminate_count_so_that_the_next_attempt_may_sta
     assert bound(cluster) == ["p0", "p1", "q0"]
 
 
+@pytest.mark.parametrize(("mode", "gone"), [("Pod", 2), ("PodGroup", 3)], ids=["S9", "S10"])
+async def test_a_gang_takes_the_place_of_a_less_important_one(cluster: Stepper, mode: str, gone: int) -> None:
+    await nodes(cluster, 0, 1, 2)
+    await group(cluster, "lo", gang=3, priority=10, disruptionMode=mode)
+    await pods(cluster, "lo0", "lo1", "lo2", of="lo")
+    await group(cluster, "hi", gang=2, priority=1000)
+    await pods(cluster, "hi0", of="hi")
+    assert evicted(cluster) == []
+    await pods(cluster, "hi1", of="hi")
+    victims = evicted(cluster)
+    assert len(victims) == gone
+    assert (said(cluster, "hi"), waiting(cluster)) == (PREEMPTS, {"hi0": FULL, "hi1": FULL})
+    uid = cluster.api.get(WORKLOAD_POD_GROUPS, "default", "hi")["metadata"]["uid"]
+    await pods(cluster, "x0", "x1", of=None)
+    for victim in victims:
+        told = condition_of(victim["status"]["conditions"], "DisruptionTarget") or {}
+        assert told["message"] == "default-scheduler: preempting to accommodate a higher priority podgroup"
+        await cluster.end_pod(victim)
+    events = [each["message"] for each in cluster.objects(EVENTS) if each["reason"] == "Preempted"]
+    assert events == [f"Preempted by podgroup {uid} on node cluster"] * gone
+    assert bound(cluster)[:2] == ["hi0", "hi1"], "its room is kept for it"
+    assert (said(cluster, "hi"), said(cluster, "lo")) == (SCHEDULED, SCHEDULED)
+
+
+async def test_s11_a_plain_pod_takes_the_place_of_one_member_whatever_the_mode(cluster: Stepper) -> None:
+    await nodes(cluster, 0, 1)
+    await group(cluster, gang=2, priority=10, disruptionMode="PodGroup")
+    await pods(cluster, "p0", "p1", priority=10)
+    await pods(cluster, "solo", of=None, priority=1000)
+    assert len(evicted(cluster)) == 1
+
+
+async def test_s12_the_more_important_of_two_waiting_gangs_comes_first(cluster: Stepper) -> None:
+    for name, priority in (("lo", 10), ("hi", 1000)):
+        await group(cluster, name, gang=2, priority=priority)
+        await pods(cluster, f"{name}0", f"{name}1", of=name, priority=1000 - priority)
+    for number in (0, 1):
+        await add_node(cluster, f"n{number}", {"cpu": "1", "pods": "9"})
+    await cluster.settle()
+    assert (bound(cluster), said(cluster, "lo")) == (["hi0", "hi1"], UNSCHEDULABLE)
+
+
+@pytest.mark.parametrize(
+    ("of_group", "of_pods", "policy", "gone"),
+    [
+        pytest.param(1000, 0, "PreemptLowerPriority", 2, id="S25"),
+        pytest.param(0, 1000, "PreemptLowerPriority", 0, id="S26"),
+        pytest.param(1000, 1000, "Never", 0, id="never"),
+    ],
+)
+async def test_the_priority_of_the_group_counts_and_not_that_of_its_pods(
+    cluster: Stepper, of_group: int, of_pods: int, policy: str, gone: int
+) -> None:
+    await nodes(cluster, 0, 1)
+    await pods(cluster, "lo0", "lo1", of=None, priority=10)
+    await group(cluster, gang=2, priority=of_group)
+    await pods(cluster, "p0", "p1", priority=of_pods, preemptionPolicy=policy)
+    assert len(evicted(cluster)) == gone
+    assert said(cluster) == (PREEMPTS if gone else UNSCHEDULABLE)
+
+
+async def test_s19_and_s30_a_gang_with_a_topology_is_placed_on_one_value_of_its_label(cluster: Stepper) -> None:
+    for rack, names in enumerate([(0, 1), (2, 3), (4, 5, 6)]):
+        await nodes(cluster, *names, labels={"rack": str(rack)})
+    near: JsonObject = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
+    await group(cluster, gang=3, **near)
+    near["priority"] = 1000
+    await pods(cluster, "p0", "p1", "p2")
+    placed = [each["spec"]["nodeName"] for each in cluster.objects(PODS)]
+    assert (sorted(placed), said(cluster)) == (["n4", "n5", "n6"], SCHEDULED)
+    await group(cluster, "h", gang=3, **near)
+    await pods(cluster, "h0", "h1", "h2", of="h")
+    of_rack_0 = "0/2 nodes are available: 2 Insufficient cpu."
+    assert waiting(cluster) == {"h0": WAITS, "h1": WAITS, "h2": of_rack_0}
+    status = "False Unschedulable: 0/3 placements are available, first placement status: pod group is unschedulable"
+    assert said(cluster, "h") == f"{status}, {NO_PREEMPTION}"
+    await delete(cluster, "p0")
+    await pods(cluster, "q0")
+    assert cluster.api.get(PODS, "default", "q0")["spec"]["nodeName"] in placed, "it follows the others"
+    near["schedulingConstraints"]["topology"][0]["key"] = "row"
+    await group(cluster, "k", gang=1, **near)
+    await pods(cluster, "k0", of="k")
+    nowhere = f"no feasible placements found, {NO_PREEMPTION}"
+    assert (waiting(cluster)["k0"], said(cluster, "k")) == (nowhere, f"False Unschedulable: {nowhere}")
+    assert evicted(cluster) == []
+
+
+async def test_s21_a_gang_with_a_claim_waits_for_devices(cluster: Stepper) -> None:
+    await nodes(cluster, 0, 1)
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "tmpl"}]
+    await group(cluster, gang=2, resourceClaims=claims)
+    await pods(cluster, "p0", "p1", resourceClaims=claims)
+    assert all("the embedded cluster has no devices" in each for each in waiting(cluster).values())
+    assert (bound(cluster), said(cluster)) == ([], UNSCHEDULABLE)
+
+
+async def test_pods_of_a_group_are_plain_ones_when_groups_are_no_longer_served(cluster: Stepper) -> None:
+    await nodes(cluster, 0)
+    await group(cluster, gang=2)
+    await pods(cluster, "p0", "p1")
+    cluster.stop()
+    without = Stepper(store=cluster.store)
+    scheduler = Scheduler(without.api)
+    without.start(scheduler)
+    await without.settle()
+    assert scheduler.loops[0].next_due is None, "nothing is tried again and again"
+    assert (bound(without), waiting(without)["p1"]) == (["p0"], "0/1 nodes are available: 1 Insufficient cpu.")
+
+
 async def test_a_plain_pod_goes_on_beside_a_gang_that_waits(cluster: Stepper) -> None:
     await nodes(cluster, 0)
     await group(cluster, gang=2)
     await pods(cluster, "p0", "p1")
-    container = {"name": "main", "image": "img", "resources": {"requests": {"cpu": "1"}}}
-    await cluster.api.create(
-        PODS, {"metadata": {"name": "x"}, "spec": {"containers": [container]}}, namespace="default"
-    )
-    await cluster.settle()
+    await pods(cluster, "x", of=None)
     assert bound(cluster) == ["x"]

@@ -172,6 +172,7 @@ def register_plugins(api: Api) -> None:
     if api.registry.serves(WORKLOAD_POD_GROUPS):
         api.add_admission(JOBS, workload.job_admission(api))
         api.add_admission(WORKLOAD_POD_GROUPS, workload.pod_group_admission(api))
+        api.add_admission(WORKLOAD_POD_GROUPS, priority.pod_group_admission(api))
     else:
         for resource in (DEPLOYMENTS, JOBS, PODS, REPLICA_SETS):
             api.add_admission(resource, workload.drop_scheduling_groups)

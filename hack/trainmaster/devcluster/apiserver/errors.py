@@ -266,9 +266,9 @@ def immutable(path: str, value: Any) -> FieldError:
     return FieldError(path, "Invalid", value, "field is immutable")
 
 
-def unsupported(path: str, value: Any, supported: Sequence[str]) -> FieldError:
+def unsupported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
     """Return the error of a value that is not one of a few."""
-    listed = ", ".join(f'"{each}"' for each in sorted(supported))
+    listed = ", ".join(f'"{each}"' for each in supported)
     return FieldError(path, "NotSupported", value, f"supported values: {listed}")
 
 

@@ -116,8 +116,8 @@ def _add_up(actions: Any) -> None:
     up.add_argument(
         "--workload-aware-scheduling",
         action="store_true",
-        help="serve Workloads and PodGroups of scheduling.k8s.io, and bind their gangs (feature gates GenericWorkload "
-        "and GangScheduling of Kubernetes)",
+        help="serve Workloads and PodGroups of scheduling.k8s.io, and schedule by them (feature gate GenericWorkload "
+        "of Kubernetes, and those that need it but WorkloadWithJob)",
     )
     up.add_argument(
         "--networking",

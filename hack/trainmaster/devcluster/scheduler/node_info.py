@@ -94,7 +94,7 @@ class Snapshot:
         *,
         limit: Resources | None = None,
     ) -> None:
-        self._nodes = nodes
+        self.nodes = nodes
         self._limit = dict(limit or {})
         self._api = api
         infos = {node["metadata"]["name"]: node_infos.get(node["metadata"]["name"]) for node in nodes}
@@ -106,12 +106,12 @@ class Snapshot:
         """Find the node with the most left of those that the pod fits on."""
         requests = pod_requests(pod["spec"])
         if problem := claims_problem(self._api, pod):
-            return ScheduleResult(pod, None, message=pre_filter_error(problem, len(self._nodes)))
+            return ScheduleResult(pod, None, message=pre_filter_error(problem, len(self.nodes)))
         exceeded = [name for name, left in sorted(self._limit.items()) if requests.get(name, _ZERO) > left]
         if exceeded:
-            return ScheduleResult(pod, None, message=pre_filter_error(_over_quota(exceeded), len(self._nodes)))
+            return ScheduleResult(pod, None, message=pre_filter_error(_over_quota(exceeded), len(self.nodes)))
         reasons, feasible = [], []
-        for node in self._nodes:
+        for node in self.nodes:
             name = node["metadata"]["name"]
             found = filter_node(pod, requests, node, self._requested[name], self._pods[name], ports=self._ports[name])
             reasons.append(found)
@@ -126,7 +126,7 @@ class Snapshot:
             for resource, quantity in requests.items():
                 self._requested[name][resource] = self._requested[name].get(resource, _ZERO) + quantity
             return ScheduleResult(pod, name)
-        message = fit_error(reasons, len(self._nodes)) + explain_insufficiency(requests, reasons, self._nodes)
+        message = fit_error(reasons, len(self.nodes)) + explain_insufficiency(requests, reasons, self.nodes)
         return ScheduleResult(pod, None, message=message)
 
     def _score(self, node: JsonObject, requests: Resources) -> tuple[int, int]:
@@ -145,7 +145,7 @@ class Snapshot:
 
     def _free(self, resource: str) -> Quantity:
         free = _ZERO
-        for node in self._nodes:
+        for node in self.nodes:
             allocatable = node.get("status", {}).get("allocatable") or {}
             used = self._requested[node["metadata"]["name"]].get(resource, _ZERO)
             free = free + (Quantity.parse(allocatable.get(resource, "0")) - used)

@@ -2,13 +2,15 @@
 
 As in kube-scheduler: of the pods of lower priority on a node as few as possible go, the least important of them, and
 the node on which they matter least is taken. The pod that waits gets `status.nominatedNodeName`, and is scheduled when
-they are gone. Disruption budgets are not looked at, and groups of pods preempt nobody.
+they are gone. Disruption budgets are not looked at.
+
+A group of pods that Kubernetes schedules looks at all nodes at once. Its own priority counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from trainmaster.devcluster.apiserver.errors import StatusError
@@ -17,13 +19,12 @@ from trainmaster.devcluster.apiserver.registry.generic.disruption import Disrupt
 from trainmaster.devcluster.apiserver.resources import PODS
 from trainmaster.devcluster.controllers.objects import is_terminal, is_terminating
 from trainmaster.devcluster.events import EventRecorder, Note
-from trainmaster.devcluster.scheduler.filters import filter_node, host_ports
+from trainmaster.devcluster.scheduler.filters import HostPort, filter_node
+from trainmaster.devcluster.scheduler.node_info import NodeInfo
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.quantity import Quantity
-from trainmaster.runtime.resource_requirements import Resources, pod_requests
+from trainmaster.runtime.resource_requirements import pod_requests
 
 _OPTIONS: Final = WriteOptions(field_manager="kube-scheduler")
-_ZERO: Final = Quantity.parse("0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,22 @@ class Candidate:
         return (max(map(priority_of, self.victims)), len(self.victims), self.node)
 
 
-def priority_of(pod: JsonObject) -> int:
-    """Return the priority of a pod."""
-    return int(pod["spec"].get("priority") or 0)
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Pods that only go together."""
+
+    priority: int
+    pods: list[JsonObject] = field(default_factory=list)
+
+    @property
+    def importance(self) -> tuple[int, str]:
+        """Sorts units: the most important first, of these the oldest."""
+        return (-self.priority, min(each["metadata"]["creationTimestamp"] for each in self.pods))
+
+
+def priority_of(obj: JsonObject) -> int:
+    """Return the priority of a pod or a group."""
+    return int(obj["spec"].get("priority") or 0)
 
 
 def select_victims(pod: JsonObject, node: JsonObject, running: Sequence[JsonObject]) -> list[JsonObject]:
@@ -52,35 +66,32 @@ def select_victims(pod: JsonObject, node: JsonObject, running: Sequence[JsonObje
         node: The node.
         running: All pods that have the node and have not ended.
     """
-    wanted, own = pod_requests(pod["spec"]), priority_of(pod)
-    kept = [each for each in running if priority_of(each) >= own]
+    wanted = pod_requests(pod["spec"])
 
-    def fits() -> bool:
-        ports = {port for each in kept for port in host_ports(each)}
-        return not filter_node(pod, wanted, node, _sum(kept), len(kept), ports=ports)
+    def fits(kept: Sequence[JsonObject]) -> bool:
+        info = NodeInfo()
+        for each in kept:
+            info.add(each)
+        ports = set[HostPort]().union(*info.ports.values())
+        return not filter_node(pod, wanted, node, info.requested, len(kept), ports=ports)
 
-    if not fits():
+    return _least_victims(priority_of(pod), [Unit(priority_of(each), [each]) for each in running], fits)
+
+
+def _least_victims(
+    priority: int, units: Iterable[Unit], fits: Callable[[Sequence[JsonObject]], bool]
+) -> list[JsonObject]:
+    """Return the pods that have to go; `fits` tells whether what waits has room beside those that stay."""
+    kept = [pod for unit in units if unit.priority >= priority for pod in unit.pods]
+    if not fits(kept):
         return []
     victims = []
-    for candidate in sorted((each for each in running if priority_of(each) < own), key=_importance):
-        kept.append(candidate)
-        if not fits():
-            kept.pop()
-            victims.append(candidate)
+    for unit in sorted((each for each in units if each.priority < priority), key=lambda each: each.importance):
+        if fits([*kept, *unit.pods]):
+            kept += unit.pods
+        else:
+            victims += unit.pods
     return victims
-
-
-def _importance(pod: JsonObject) -> tuple[int, str]:
-    """Sort pods: the most important first, of these the oldest."""
-    return (-priority_of(pod), pod["metadata"]["creationTimestamp"])
-
-
-def _sum(pods: Sequence[JsonObject]) -> Resources:
-    total: Resources = {}
-    for pod in pods:
-        for name, amount in pod_requests(pod["spec"]).items():
-            total[name] = total.get(name, _ZERO) + amount
-    return total
 
 
 class Preemption:
@@ -118,10 +129,32 @@ class Preemption:
         live = self._api.get(PODS, metadata["namespace"], metadata["name"])
         status = {**(live.get("status") or {}), "nominatedNodeName": chosen.node}
         await self._api.update(PODS, {**live, "status": status}, subresource="status", options=_OPTIONS)
-        scheduler = pod["spec"].get("schedulerName") or "default-scheduler"
-        text = f"{scheduler}: preempting to accommodate a higher priority pod"
-        for victim in chosen.victims:
-            note = Note("Normal", "Preempted", f"Preempted by pod {metadata['uid']} on node {chosen.node}")
+        await self._evict(chosen.victims, pod, "pod", chosen.node)
+
+    async def preempt_for_group(
+        self,
+        group: JsonObject,
+        waiting: Sequence[JsonObject],
+        units: Sequence[Unit],
+        fits: Callable[[Sequence[JsonObject]], bool],
+    ) -> bool:
+        """Take away pods of lower priority that keep a group from starting; tells whether that helps.
+
+        `units` are the pods that stay on their nodes; `fits` tells whether the group can start beside some of them.
+        """
+        if any(each["spec"].get("preemptionPolicy") == "Never" for each in waiting):
+            return False
+        if fits([pod for unit in units for pod in unit.pods]):
+            return True  # others are on their way out
+        victims = _least_victims(priority_of(group), units, fits)
+        await self._evict(victims, group, "podgroup", "cluster")
+        return bool(victims)
+
+    async def _evict(self, victims: Sequence[JsonObject], preemptor: JsonObject, kind: str, node: str) -> None:
+        scheduler = preemptor["spec"].get("schedulerName") or "default-scheduler"
+        text = f"{scheduler}: preempting to accommodate a higher priority {kind}"
+        for victim in victims:
+            note = Note("Normal", "Preempted", f"Preempted by {kind} {preemptor['metadata']['uid']} on node {node}")
             await self._events.record(victim, note, action="Preempting")
             try:
                 await disrupt(self._api, victim, Disruption("PreemptionByScheduler", text), write=_OPTIONS)

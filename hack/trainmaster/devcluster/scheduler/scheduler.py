@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import (
     NODES,
@@ -17,6 +19,7 @@ from trainmaster.devcluster.apiserver.resources import (
     PODS,
     PRIORITY_CLASSES,
     VOLCANO_QUEUES,
+    WORKLOAD_POD_GROUPS,
 )
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
@@ -28,7 +31,7 @@ from trainmaster.devcluster.scheduler.gangs.gang_scheduler import GROUP_RESOURCE
 from trainmaster.devcluster.scheduler.gangs.pod_group import pod_group_of
 from trainmaster.devcluster.scheduler.gangs.volcano import is_enqueued_only
 from trainmaster.devcluster.scheduler.node_info import NodeInfos, Snapshot
-from trainmaster.devcluster.scheduler.preemption import Preemption
+from trainmaster.devcluster.scheduler.preemption import Preemption, priority_of
 from trainmaster.runtime.jsontree import JsonObject
 
 _DEFAULT_NAME = "default-scheduler"
@@ -42,7 +45,8 @@ class Scheduler(SingleLoopController):
     def __init__(self, api: Api) -> None:
         self._api = api
         self._node_infos = NodeInfos()
-        self._members = Indexer(pod_group_of)
+        self._group_of = partial(pod_group_of, of_kubernetes=api.registry.serves(WORKLOAD_POD_GROUPS))
+        self._members = Indexer(self._group_of)
         self._unschedulable: set[ObjectKey] = set()
         """Pods and groups that did not fit."""
         self._binder = Binder(api)
@@ -52,6 +56,7 @@ class Scheduler(SingleLoopController):
             members=self._members,
             node_infos=self._node_infos,
             binder=self._binder,
+            preemption=self._preemption,
             is_responsible_for=self._is_responsible_for,
         )
         self._loop = ControlLoop("scheduler", self._reconcile, api=api)
@@ -97,7 +102,7 @@ class Scheduler(SingleLoopController):
         pod = event.record.object
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
         for record in (event.previous, event.record):
-            group = None if record is None else pod_group_of(record.object)
+            group = None if record is None else self._group_of(record.object)
             if group is not None:
                 self._loop.add(group)
         if event.type == "DELETED" or _has_ended(pod):
@@ -124,7 +129,10 @@ class Scheduler(SingleLoopController):
         if key.resource == PODS:
             return (True, *queue_sort_key(obj))
         members = self._gangs.members(key)
-        priority = max((pod["spec"].get("priority", 0) for pod in members.waiting), default=self._priority_of(obj))
+        if key.resource == WORKLOAD_POD_GROUPS:
+            priority = priority_of(obj)
+        else:
+            priority = max(map(priority_of, members.waiting), default=self._priority_of(obj))
         return (not members.bound, -priority, obj["metadata"]["creationTimestamp"], key.name)
 
     def _priority_of(self, group: JsonObject) -> int:
@@ -135,8 +143,10 @@ class Scheduler(SingleLoopController):
 
     async def _reconcile(self, key: ObjectKey) -> float | None:
         if key.resource in GROUP_RESOURCES:
+            self._unschedulable.add(key)  # first: pods that make room for it may be gone at once
             waits, again = await self._gangs.reconcile(key)
-            (self._unschedulable.add if waits else self._unschedulable.discard)(key)
+            if not waits:
+                self._unschedulable.discard(key)
             return again
         pod = find(self._api, key)
         if pod is None or _has_ended(pod):
@@ -148,7 +158,7 @@ class Scheduler(SingleLoopController):
             not is_terminating(pod)
             and not pod["spec"].get("schedulingGates")
             and self._is_responsible_for(pod)
-            and pod_group_of(pod) is None
+            and self._group_of(pod) is None
         ):
             await self._schedule(key, pod)
         return None

@@ -68,7 +68,7 @@ def _field_validation(text: str, kind: str) -> FieldValidation:
         case "Strict" | "Ignore":
             return text
         case _:
-            raise invalid_options(kind, _unsupported("fieldValidation", text, get_args(FieldValidation)))
+            raise invalid_options(kind, errors.unsupported("fieldValidation", text, get_args(FieldValidation)))
 
 
 def read_patch_type(request: web.Request, kind: Kind) -> PatchType:
@@ -162,7 +162,9 @@ def _propagation(given: JsonObject) -> Propagation | None:
         case "Background" | "Foreground" | "Orphan":
             return cast("Propagation", policy)
         case _:
-            raise invalid_options("DeleteOptions", _unsupported("propagationPolicy", policy, get_args(Propagation)))
+            raise invalid_options(
+                "DeleteOptions", errors.unsupported("propagationPolicy", policy, get_args(Propagation))
+            )
 
 
 def _grace_seconds(given: JsonObject) -> int | None:
@@ -179,8 +181,3 @@ def _checked(given: JsonObject, field: str, expected: type[Any]) -> Any:
     if value is not None and not isinstance(value, expected):
         raise errors.bad_request(f"DeleteOptions: {field} must be of type {expected.__name__}")
     return value
-
-
-def _unsupported(field: str, value: str, supported: tuple[str, ...]) -> FieldError:
-    names = ", ".join(errors.quote(name) for name in supported)
-    return FieldError(field, "NotSupported", value, f"supported values: {names}")

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.errors import FieldError, unsupported
+from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
+from trainmaster.devcluster.apiserver.registry.fields import one_of
 from trainmaster.devcluster.apiserver.registry.labels import label_selector
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
@@ -117,8 +118,8 @@ def validate_webhook(webhook: JsonObject, path: str, *, mutating: bool) -> Itera
         "reinvocationPolicy": ["IfNeeded", "Never"] if mutating else [],
     }
     for field, supported in choices.items():
-        if field in webhook and webhook[field] not in supported:
-            yield unsupported(f"{path}.{field}", webhook[field], supported)
+        if field in webhook:
+            yield from one_of(f"{path}.{field}", webhook[field], supported)
     seconds = webhook["timeoutSeconds"]
     if not 1 <= seconds <= _LONGEST_TIMEOUT:
         detail = f"the timeout value must be between 1 and {_LONGEST_TIMEOUT} seconds"
@@ -134,10 +135,8 @@ def validate_webhook(webhook: JsonObject, path: str, *, mutating: bool) -> Itera
 
 def _validate_rule(rule: JsonObject, path: str) -> Iterator[FieldError]:
     for index, operation in enumerate(rule.get("operations") or ()):
-        if operation not in _OPERATIONS:
-            yield unsupported(f"{path}.operations[{index}]", operation, _OPERATIONS)
-    if rule["scope"] not in _SCOPES:
-        yield unsupported(f"{path}.scope", rule["scope"], _SCOPES)
+        yield from one_of(f"{path}.operations[{index}]", operation, _OPERATIONS)
+    yield from one_of(f"{path}.scope", rule["scope"], _SCOPES)
 
 
 def _validate_client(client: JsonObject, path: str) -> Iterator[FieldError]:

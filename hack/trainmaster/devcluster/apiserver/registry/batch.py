@@ -7,12 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError, immutable, unsupported
+from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError, immutable
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
 from trainmaster.devcluster.apiserver.registry.core.pod_validation import validate_pod_template
 from trainmaster.devcluster.apiserver.registry.core.podspec import default_pod_spec
-from trainmaster.devcluster.apiserver.registry.fields import not_negative
+from trainmaster.devcluster.apiserver.registry.fields import not_negative, one_of
 from trainmaster.devcluster.apiserver.registry.labels import label_selector
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
@@ -216,8 +216,7 @@ def _validate_spec(spec: JsonObject) -> Iterator[FieldError]:
         yield from _validate_success_policy(spec)
     policy = spec["podReplacementPolicy"]
     allowed = ["Failed"] if "podFailurePolicy" in spec else ["Failed", "TerminatingOrFailed"]
-    if policy not in allowed:
-        yield unsupported("spec.podReplacementPolicy", policy, allowed)
+    yield from one_of("spec.podReplacementPolicy", policy, allowed)
     yield from _validate_template(spec)
 
 
@@ -290,8 +289,8 @@ def _choice(path: str, value: str, supported: list[str]) -> Iterator[FieldError]
     if not value:
         listed = " ".join(f'"{each}"' for each in supported)
         yield FieldError(path, "Required", detail=f"valid values: [{listed}]")
-    elif value not in supported:
-        yield unsupported(path, value, supported)
+    else:
+        yield from one_of(path, value, supported)
 
 
 def _validate_success_policy(spec: JsonObject) -> Iterator[FieldError]:

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 import orjson
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.errors import FieldError, immutable, unsupported
+from trainmaster.devcluster.apiserver.errors import FieldError, immutable
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
 from trainmaster.devcluster.apiserver.registry.customresource import kind_of, rules_of
+from trainmaster.devcluster.apiserver.registry.fields import one_of
 from trainmaster.devcluster.apiserver.registry.registry import Kind, Registry
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy, restore
 from trainmaster.devcluster.apiserver.resources import GroupResource
@@ -149,8 +150,7 @@ def _validate_names_and_versions(obj: JsonObject) -> Iterator[FieldError]:
     if is_new and group and plural and obj["metadata"].get("name") != f"{plural}.{group}":
         name = obj["metadata"].get("name", "")
         yield FieldError("metadata.name", "Invalid", name, 'must be spec.names.plural+"."+spec.group')
-    if spec.get("scope") not in ("Cluster", "Namespaced"):
-        yield unsupported("spec.scope", spec.get("scope", ""), ["Cluster", "Namespaced"])
+    yield from one_of("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
     yield from _validate_versions(spec.get("versions") or [])
 
 

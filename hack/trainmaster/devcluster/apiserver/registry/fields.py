@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.errors import FieldError, unsupported
 from trainmaster.runtime.names import NameRule, dns_label, dns_subdomain
 
 _PORT_NAME_LENGTH = 15
@@ -35,8 +35,7 @@ def forbidden(path: str, detail: str) -> FieldError:
 def one_of(path: str, value: Any, supported: Collection[str]) -> Iterator[FieldError]:
     """Check that a value is one of a few, which the error lists in the given order."""
     if value not in supported:
-        listed = ", ".join(f'"{each}"' for each in supported)
-        yield FieldError(path, "NotSupported", value, f"supported values: {listed}")
+        yield unsupported(path, value, supported)
 
 
 def needs(obj: dict[str, Any], path: str, *fields: str) -> Iterator[FieldError]:

@@ -14,8 +14,8 @@ from trainmaster.runtime.jsontree import JsonObject
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """The classes that every cluster has, and which alone may be named and valued like this."""
 _SYSTEM_PREFIX = "system-"
-_HIGHEST_PRIORITY = 1_000_000_000
-_PREEMPTION_POLICIES = ["PreemptLowerPriority", "Never"]
+HIGHEST_USER_PRIORITY = 1_000_000_000
+_PREEMPTION_POLICIES = ["Never", "PreemptLowerPriority"]
 
 
 class PriorityClassStrategy(Strategy):
@@ -45,8 +45,8 @@ class PriorityClassStrategy(Strategy):
                     f"priority class names with '{_SYSTEM_PREFIX}' prefix are reserved for system use only. error: "
                 )
                 problems.append(FieldError("metadata.name", "Forbidden", detail=detail + problem))
-        elif value > _HIGHEST_PRIORITY:
-            detail = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
+        elif value > HIGHEST_USER_PRIORITY:
+            detail = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
             problems.append(FieldError("value", "Forbidden", detail=detail))
         if not obj["preemptionPolicy"]:
             problems.append(FieldError("preemptionPolicy", "Required"))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError
+from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError, unsupported
 from trainmaster.devcluster.apiserver.schema import Schema
 from trainmaster.devcluster.apiserver.schema.formats import compile_pattern
 from trainmaster.runtime.jsontree import JsonObject
@@ -62,7 +62,7 @@ def _type_problems(node: JsonObject, path: str, level: str) -> Iterator[FieldErr
         if not untyped:
             yield FieldError(f"{path}.type", "Required", detail=f"must not be empty {level}")
     elif declared not in _TYPES:
-        yield _unsupported(f"{path}.type", declared, _TYPES)
+        yield unsupported(f"{path}.type", declared, _TYPES)
     if declared == "array" and "items" not in node:
         yield FieldError(f"{path}.items", "Required", detail="must be specified")
 
@@ -70,9 +70,9 @@ def _type_problems(node: JsonObject, path: str, level: str) -> Iterator[FieldErr
 def _list_problems(node: JsonObject, path: str) -> Iterator[FieldError]:
     list_type, map_type = node.get("x-kubernetes-list-type"), node.get("x-kubernetes-map-type")
     if list_type is not None and list_type not in _LIST_TYPES:
-        yield _unsupported(f"{path}.x-kubernetes-list-type", list_type, _LIST_TYPES)
+        yield unsupported(f"{path}.x-kubernetes-list-type", list_type, _LIST_TYPES)
     if map_type is not None and map_type not in _MAP_TYPES:
-        yield _unsupported(f"{path}.x-kubernetes-map-type", map_type, _MAP_TYPES)
+        yield unsupported(f"{path}.x-kubernetes-map-type", map_type, _MAP_TYPES)
     if list_type is not None and node.get("type") != "array":
         detail = "must be array if x-kubernetes-list-type is specified"
         yield FieldError(f"{path}.type", "Invalid", node.get("type", ""), detail)
@@ -129,8 +129,3 @@ def _default_problems(node: JsonObject, path: str) -> Iterator[FieldError]:
         # What is required inside of a default may be defaulted in turn.
         if problem.type != "Required":
             yield FieldError(problem.field or f"{path}.default", "Invalid", OMITTED, problem.detail)
-
-
-def _unsupported(path: str, value: Any, supported: tuple[str, ...]) -> FieldError:
-    listed = ", ".join(f'"{each}"' for each in supported)
-    return FieldError(path, "NotSupported", value, f"supported values: {listed}")

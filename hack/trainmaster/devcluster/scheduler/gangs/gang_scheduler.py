@@ -4,16 +4,19 @@
 - Everything is read from the stored pods and groups, so a restart between two bindings loses nothing: a group that was
   caught half bound comes before all others.
 - A pod of a group that does not exist (yet) waits.
+- Groups that Kubernetes schedules preempt what is less important, and the room that is left for them counts as taken.
+  The other groups preempt nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.resources import (
     NODES,
     POD_GROUPS,
+    PODS,
     VOLCANO_POD_GROUPS,
     VOLCANO_QUEUES,
     WORKLOAD_POD_GROUPS,
@@ -21,6 +24,7 @@ from trainmaster.devcluster.apiserver.resources import (
 from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.devcluster.controllers.control_loop import key_of
 from trainmaster.devcluster.controllers.indexer import Indexer, find
+from trainmaster.devcluster.controllers.objects import is_terminal, is_terminating
 from trainmaster.devcluster.controllers.volcanoqueue import DEFAULT_QUEUE
 from trainmaster.devcluster.events import EventRecorder
 from trainmaster.devcluster.scheduler.binding import Binder
@@ -30,6 +34,7 @@ from trainmaster.devcluster.scheduler.gangs.pod_group import (
     GangPlan,
     PodGroupMembers,
     plan_gang,
+    pod_group_of,
     requirement_of,
     sort_members,
 )
@@ -40,7 +45,8 @@ from trainmaster.devcluster.scheduler.gangs.volcano import (
     left_of,
     queue_of,
 )
-from trainmaster.devcluster.scheduler.node_info import NodeInfos, Snapshot
+from trainmaster.devcluster.scheduler.node_info import NodeInfos, ScheduleResult, Snapshot
+from trainmaster.devcluster.scheduler.preemption import Preemption, Unit, priority_of
 from trainmaster.runtime.jsontree import JsonObject
 
 GROUP_RESOURCES = (POD_GROUPS, VOLCANO_POD_GROUPS, WORKLOAD_POD_GROUPS)
@@ -61,12 +67,16 @@ class GangScheduler:
         members: Indexer[ObjectKey],
         node_infos: NodeInfos,
         binder: Binder,
+        preemption: Preemption,
         is_responsible_for: Callable[[JsonObject], bool],
     ) -> None:
         self._api = api
         self._members = members
         self._node_infos = node_infos
         self._binder = binder
+        self._preemption = preemption
+        self._kept: dict[ObjectKey, list[ScheduleResult]] = {}
+        """Room that pods are leaving for a group; after a restart it is found again."""
         self._is_responsible_for = is_responsible_for
         self._events = {resource: EventRecorder(api, name) for resource, (name, _) in _WRITERS.items()}
 
@@ -77,6 +87,8 @@ class GangScheduler:
     async def reconcile(self, key: ObjectKey) -> tuple[bool, float | None]:
         """Bring one group forward; tells whether pods are left waiting, and when to look again."""
         group, members = find(self._api, key), self.members(key)
+        for result in self._kept.pop(key, ()):
+            self._node_infos.get(result.node or "").remove(result.pod["metadata"]["uid"])
         for pod in members.bound:
             await self._binder.mark_scheduled(pod)
         nodes = [record.object for record in self._api.store.list(NODES)]
@@ -85,7 +97,11 @@ class GangScheduler:
             for pod in members.waiting if key.resource != WORKLOAD_POD_GROUPS else ():  # Kubernetes says nothing
                 await self._binder.mark_unschedulable(pod, text)
             return False, None  # its creation is an event
-        plan = self._plan(key, group, members, nodes)
+        if key.resource == WORKLOAD_POD_GROUPS:
+            plan = self._place(group, members, nodes, self._node_infos)
+            await self._preempt(plan, key, group, members, nodes)
+        else:
+            plan = self._plan(key, group, members, nodes)
         for result in plan.bind:
             await self._binder.bind(result)
         for pod, message in plan.unschedulable:
@@ -114,8 +130,53 @@ class GangScheduler:
             if (queue or {}).get("spec", {}).get("capability"):
                 limit = left_of(queue, [members, *(each.members for each in self._others(key, queue=name))])
         snapshot = Snapshot(self._api, nodes, self._node_infos, limit=limit)
-        of_kubernetes = key.resource == WORKLOAD_POD_GROUPS
-        return plan_gang(requirement, members, snapshot, nodes=len(nodes), waiting=waiting, of_kubernetes=of_kubernetes)
+        return plan_gang(requirement, members, snapshot, waiting=waiting)
+
+    def _place(
+        self, group: JsonObject, members: PodGroupMembers, nodes: list[JsonObject], node_infos: NodeInfos
+    ) -> GangPlan:
+        """Decide about a group of Kubernetes by trying its placements."""
+        requirement, waiting = requirement_of(group), sorted(members.waiting, key=queue_sort_key)
+        found = kubernetes.placements(group, members, nodes)
+        plans = [
+            plan_gang(requirement, members, Snapshot(self._api, each, node_infos), waiting=waiting, of_kubernetes=True)
+            for each in found or [[]]
+        ]
+        return kubernetes.choose(group, plans, placements=len(found))
+
+    async def _preempt(
+        self, plan: GangPlan, key: ObjectKey, group: JsonObject, members: PodGroupMembers, nodes: list[JsonObject]
+    ) -> None:
+        """Make room for a group of Kubernetes that has too little, or say that nobody can."""
+        if plan.state != "TooFewResources" or kubernetes.topology_key(group) is not None:
+            return
+
+        def fits(others: Sequence[JsonObject]) -> bool:
+            node_infos = NodeInfos()
+            for pod in others:
+                node_infos.get(pod["spec"]["nodeName"]).add(pod)
+            placed = self._place(group, members, nodes, node_infos)
+            if placed.state == "Complete":
+                self._kept[key] = placed.bind  # of the last such plan, which is the one that is carried out
+            return placed.state == "Complete"
+
+        if not await self._preemption.preempt_for_group(group, members.waiting, self._units(), fits):
+            plan.message = f"{plan.message}, {kubernetes.NO_VICTIMS}"
+        for result in self._kept.get(key, ()):
+            self._node_infos.get(result.node or "").add(result.pod)
+
+    def _units(self) -> list[Unit]:
+        """Return the pods that stay on their nodes, by what preempts them: alone, or with their whole group."""
+        units: dict[ObjectKey, Unit] = {}
+        for record in self._api.store.list(PODS):
+            pod = record.object
+            if pod["spec"].get("nodeName") and not is_terminal(pod) and not is_terminating(pod):
+                group_key = pod_group_of(pod)
+                group = find(self._api, group_key) if group_key and group_key.resource == WORKLOAD_POD_GROUPS else None
+                whole = group is not None and group["spec"].get("disruptionMode") == "PodGroup"
+                key = group_key if group_key and whole else key_of(PODS, pod)
+                units.setdefault(key, Unit(priority_of(group or pod))).pods.append(pod)
+        return list(units.values())
 
     def _others(self, key: ObjectKey, *, queue: str | None = None) -> Iterator[Neighbour]:
         """Return all other groups of Volcano, or those of one queue."""

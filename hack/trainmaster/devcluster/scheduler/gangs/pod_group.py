@@ -43,11 +43,12 @@ WAITS = (
 _ZERO = Quantity.parse(0)
 
 
-def pod_group_of(pod: JsonObject) -> ObjectKey | None:
-    """Return the group that a pod names, whether or not it exists."""
+def pod_group_of(pod: JsonObject, *, of_kubernetes: bool = True) -> ObjectKey | None:
+    """Return the group that a pod names, whether or not it exists; the field counts if Kubernetes has PodGroups."""
     metadata = pod["metadata"]
-    if by_field := (pod["spec"].get("schedulingGroup") or {}).get("podGroupName"):
-        return ObjectKey(WORKLOAD_POD_GROUPS, metadata["namespace"], by_field)
+    name = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    if name and of_kubernetes:
+        return ObjectKey(WORKLOAD_POD_GROUPS, metadata["namespace"], name)
     annotations = metadata.get("annotations") or {}
     by_label = (metadata.get("labels") or {}).get(COSCHEDULING_LABEL)
     by_annotation = next((annotations[key] for key in VOLCANO_ANNOTATIONS if annotations.get(key)), None)
@@ -171,7 +172,6 @@ def plan_gang(
     members: PodGroupMembers,
     snapshot: Snapshot,
     *,
-    nodes: int,
     waiting: Sequence[JsonObject],
     of_kubernetes: bool = False,
 ) -> GangPlan:
@@ -182,7 +182,7 @@ def plan_gang(
     if of_kubernetes and not requirement.is_met_by(members.present):
         return GangPlan("TooFewPods")
     if not requirement.is_met_by(members.present):
-        stable = pre_filter_error("cannot find enough sibling pods", nodes).rstrip(".")
+        stable = pre_filter_error("cannot find enough sibling pods", len(snapshot.nodes)).rstrip(".")
         message = (
             f"{stable}, current pods number: {len(members.present)}, minMember of group: {requirement.min_member}."
         )
@@ -192,6 +192,7 @@ def plan_gang(
     if not started:
         lacking = snapshot.insufficient(_still_insufficient(requirement.min_resources, members.bound))
         if lacking:
+            nodes = len(snapshot.nodes)
             message = fit_error([[f"Insufficient {name}" for name in lacking]] * nodes, nodes)
             return GangPlan("TooFewResources", message, unschedulable=[(pod, message) for pod in waiting])
     results = [snapshot.schedule(pod) for pod in waiting]

@@ -1,4 +1,4 @@
-"""Priority: the class of a pod becomes a number, by which the scheduler orders waiting pods.
+"""Priority: the class of a pod or a PodGroup becomes a number, by which the scheduler orders what waits.
 
 - An unknown class is refused; without a class the global default counts, and without that the number is 0.
 - The number and the preemption policy are given by the class; a pod that brings others is refused.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.registry.generic import AdmissionHook, Api, Operation
-from trainmaster.devcluster.apiserver.resources import PODS, PRIORITY_CLASSES
+from trainmaster.devcluster.apiserver.resources import PODS, PRIORITY_CLASSES, WORKLOAD_POD_GROUPS, GroupResource
 from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -20,10 +20,7 @@ def pod_admission(api: Api) -> AdmissionHook:
         if operation != "CREATE":
             return pod
         spec = pod["spec"]
-        name = spec.get("priorityClassName")
-        found = _global_default(api) if not name else _class(api, pod, name)
-        if found is not None and not name:
-            spec["priorityClassName"] = found["metadata"]["name"]
+        found = _resolve(api, PODS, pod)
         resolved = {
             "priority": 0 if found is None else found["value"],
             "preemptionPolicy": "PreemptLowerPriority" if found is None else found["preemptionPolicy"],
@@ -38,6 +35,25 @@ def pod_admission(api: Api) -> AdmissionHook:
                 raise errors.forbidden(text, resource=PODS, name=pod["metadata"].get("name", ""))
         spec.update(resolved)
         return pod
+
+    return admit
+
+
+def pod_group_admission(api: Api) -> AdmissionHook:
+    """Return the hook for PodGroups."""
+
+    def admit(operation: Operation, group: JsonObject, _old: JsonObject | None) -> JsonObject:
+        if operation == "CREATE":
+            found, spec = _resolve(api, WORKLOAD_POD_GROUPS, group), group["spec"]
+            computed = 0 if found is None else found["value"]
+            if (given := spec.get("priority", computed)) != computed:
+                text = (
+                    f"priority set in the pod group ({given}) must match the priority computed ({computed}) "
+                    "based on the priority class set in the spec"
+                )
+                raise errors.forbidden(text, resource=WORKLOAD_POD_GROUPS, name=group["metadata"].get("name", ""))
+            spec["priority"] = computed
+        return group
 
     return admit
 
@@ -58,13 +74,17 @@ def class_admission(api: Api) -> AdmissionHook:
     return admit
 
 
-def _class(api: Api, pod: JsonObject, name: str) -> JsonObject:
-    record = api.store.get(ObjectKey(PRIORITY_CLASSES, "", name))
-    if record is None:
-        raise errors.forbidden(
-            f"no PriorityClass with name {name} was found", resource=PODS, name=pod["metadata"].get("name", "")
-        )
-    return record.object
+def _resolve(api: Api, resource: GroupResource, obj: JsonObject) -> JsonObject | None:
+    """Return the class of an object; one that names none gets the name of the default."""
+    spec = obj["spec"]
+    if name := spec.get("priorityClassName"):
+        if (record := api.store.get(ObjectKey(PRIORITY_CLASSES, "", name))) is None:
+            text = f"no PriorityClass with name {name} was found"
+            raise errors.forbidden(text, resource=resource, name=obj["metadata"].get("name", ""))
+        return record.object
+    if (default := _global_default(api)) is not None:
+        spec["priorityClassName"] = default["metadata"]["name"]
+    return default
 
 
 def _global_default(api: Api) -> JsonObject | None:

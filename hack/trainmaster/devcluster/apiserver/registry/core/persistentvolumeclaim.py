@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.errors import FieldError, unsupported
+from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
-from trainmaster.devcluster.apiserver.registry.fields import invalid
+from trainmaster.devcluster.apiserver.registry.fields import invalid, one_of
 from trainmaster.devcluster.apiserver.registry.labels import label_selector
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
@@ -117,7 +117,8 @@ def validate_claim_spec(spec: JsonObject, path: str) -> Iterator[FieldError]:
         yield FieldError(f"{path}.accessModes", "Required", detail="at least 1 access mode is required")
     if "selector" in spec:
         yield from label_selector(f"{path}.selector", spec["selector"])
-    yield from (unsupported(f"{path}.accessModes", mode, _ACCESS_MODES) for mode in modes if mode not in _ACCESS_MODES)
+    for mode in modes:
+        yield from one_of(f"{path}.accessModes", mode, _ACCESS_MODES)
     if _ALONE in modes and set(modes) != {_ALONE}:
         detail = f"may not use {_ALONE} with other access modes"
         yield FieldError(f"{path}.accessModes", "Forbidden", detail=detail)
@@ -129,5 +130,5 @@ def validate_claim_spec(spec: JsonObject, path: str) -> Iterator[FieldError]:
         yield FieldError(f"{path}.resources[storage]", "Invalid", shown, "must be greater than zero")
     if name := spec.get("storageClassName"):
         yield from invalid(f"{path}.storageClassName", name, dns_subdomain(name))
-    if "volumeMode" in spec and spec["volumeMode"] not in _VOLUME_MODES:
-        yield unsupported(f"{path}.volumeMode", spec["volumeMode"], _VOLUME_MODES)
+    if "volumeMode" in spec:
+        yield from one_of(f"{path}.volumeMode", spec["volumeMode"], _VOLUME_MODES)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.errors import FieldError, unsupported
+from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind, field_labels
 from trainmaster.devcluster.apiserver.registry.fields import address as valid_address
-from trainmaster.devcluster.apiserver.registry.fields import invalid, parse_address, port_number, required
+from trainmaster.devcluster.apiserver.registry.fields import invalid, one_of, parse_address, port_number, required
 from trainmaster.devcluster.apiserver.registry.fields import port as valid_port
 from trainmaster.devcluster.apiserver.registry.labels import labels
 from trainmaster.devcluster.apiserver.registry.registry import Kind
@@ -229,8 +229,7 @@ def _allocate_node_ports(
 
 
 def _validate(spec: JsonObject) -> Iterator[FieldError]:
-    if spec["type"] not in _TYPES:
-        yield unsupported("spec.type", spec["type"], _TYPES)
+    yield from one_of("spec.type", spec["type"], _TYPES)
     if not spec.get("ports") and not _is_headless(spec) and spec["type"] != _EXTERNAL_NAME:
         yield required("spec.ports")
     if spec["type"] in (_LOAD_BALANCER, _NODE_PORT) and _is_headless(spec):
@@ -268,8 +267,7 @@ def _validate_ports(spec: JsonObject) -> Iterator[FieldError]:
         elif len(ports) > 1:
             yield required(f"{path}.name")
         yield from port_number(f"{path}.port", number)
-        if port["protocol"] not in _PROTOCOLS:
-            yield unsupported(f"{path}.protocol", port["protocol"], _PROTOCOLS)
+        yield from one_of(f"{path}.protocol", port["protocol"], _PROTOCOLS)
         yield from valid_port(f"{path}.targetPort", port["targetPort"])
         if port.get("nodePort") and spec["type"] == _CLUSTER_IP:
             yield FieldError(f"{path}.nodePort", "Forbidden", detail="may not be used when `type` is 'ClusterIP'")
