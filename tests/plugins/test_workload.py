@@ -456,8 +456,12 @@ async def test_what_the_api_server_has_dropped_is_told(field: str) -> None:
     assert "Blocked" not in world.conditions
 
 
-async def test_pods_that_run_beside_their_group_are_told() -> None:
-    """An API server or a JobSet controller has dropped schedulingGroup from Jobs or pods, which nobody reads."""
+@pytest.mark.parametrize("status", ["True", "False"])
+async def test_pods_that_run_beside_their_group_are_told(status: str) -> None:
+    """An API server or a JobSet controller has dropped schedulingGroup from Jobs or pods, which nobody reads.
+
+    A scheduler that finds room for the first pods and none for the next in a row leaves the condition False.
+    """
     world = await running()
     name = next(obj["metadata"]["name"] for obj in world.applied if obj["kind"] == "PodGroup")
     old = {"replicatedJobsStatus": [{"name": "node", "ready": 1}]}
@@ -466,7 +470,7 @@ async def test_pods_that_run_beside_their_group_are_told() -> None:
     assert not world.find("JobSet")["spec"]["suspend"]
     await world.reconcile()
     assert "GenericWorkload" in world.conditions["Blocked"]["message"]
-    scheduled = {"type": "PodGroupScheduled", "status": "True"}
+    scheduled = {"type": "PodGroupScheduled", "status": status}
     world.change("PodGroup", name=name, status={"conditions": [scheduled]})
     await world.reconcile()
     assert "Blocked" not in world.conditions

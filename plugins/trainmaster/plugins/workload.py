@@ -239,9 +239,9 @@ def _not_in_pods(
         return  # its counts may be of the run before
     counts = (jobset.get("status") or {}).get("replicatedJobsStatus") or ()
     ready = {each["name"] for each in counts if each.get("ready")}
-    scheduled = {each.members for each in groups if api.is_scheduled(stored.get(each.name) or {})}
+    tried = {each.members for each in groups if api.is_tried(stored.get(each.name) or {})}
     for group in groups:
-        if group.name in stored and group.members not in scheduled and not ready.isdisjoint(group.members):
+        if group.name in stored and group.members not in tried and not ready.isdisjoint(group.members):
             yield (
                 f"the pods of {', '.join(group.members)} run, and PodGroup {group.name} was never scheduled: they do "
                 "not name it, so that they are scheduled one by one. Open the feature gate GenericWorkload of "

@@ -13,8 +13,8 @@ ACTIVE = {"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 1, 
 IMMUTABLE = Invalid(status=422, reason="Invalid", message="spec.replicatedJobs: field is immutable")
 
 
-async def started(**spec: Any) -> World:
-    world = World()
+async def started(world: World | None = None, **spec: Any) -> World:
+    world = world or World()
     policy = {"torch": {"elasticPolicy": {"minNodes": 1, "maxNodes": 4}}}
     world.put(trainjob_object(trainer={"numNodes": 2}, **spec), runtime_object(policy=policy))
     await world.reconcile()
@@ -80,6 +80,28 @@ async def test_a_jobset_that_can_change_its_size_keeps_its_pods(nodes: int, cras
     assert not resilience(world).keys() & {"attempts", "resizing"}
     assert resized(world) == [f"resized from 2 to {nodes} nodes"]
     assert "Blocked" not in world.conditions
+
+
+async def test_a_definition_without_a_field_of_the_ledger_costs_one_write() -> None:
+    """That of the release before, for instance: charts do not replace definitions."""
+    world = World()
+    store = world.store
+
+    def pruned(obj: JsonObject) -> JsonObject:
+        for field in ("nodes", "selector"):
+            ((obj.get("status") or {}).get("resilience") or {}).pop(field, None)
+        return store(obj)
+
+    world.store = pruned  # type: ignore[method-assign]
+    await started(world)
+    patch(world, 3)
+    await world.reconcile_after(5)
+    await world.reconcile_after(5)
+    assert sizes(world) == [2, 3]
+    world.requests.clear()
+    for _ in range(10):
+        await world.reconcile_after(60)
+    assert ("patch status" in world.requests, world.events) == (False, ["resized from 2 to 3 nodes"])
 
 
 @pytest.mark.parametrize("crashes", [False, True])

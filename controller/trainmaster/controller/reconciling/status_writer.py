@@ -16,9 +16,9 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, NamedTuple, TypeVar, final
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, final
 
 import structlog
 
@@ -44,6 +44,7 @@ _STATUS: Final = "the status"
 _TIMES: Final = frozenset({"lastTransitionTime", "lastUpdateTime"})
 
 Decided = TypeVar("Decided", bound=Decision)
+Path: TypeAlias = tuple[str, ...]
 
 
 class Written(NamedTuple):
@@ -95,8 +96,8 @@ class StatusWriter(Generic[Decided]):
     _log: Any = field(default_factory=log.bind)
     """Bound once: each call of one that is not bound binds it."""
 
-    _unknown: set[str] = field(default_factory=set)
-    """Fields that the server dropped: the installed definition, the original's for instance, does not have them."""
+    _unknown: set[Path] = field(default_factory=set)
+    """Fields that the server dropped: the installed definition, the original's or an older one, does not have them."""
 
     _due: dict[str, float] = field(default_factory=dict)
     """When counters that are not written yet have to be, by key."""
@@ -188,7 +189,7 @@ class StatusWriter(Generic[Decided]):
 
     async def _patch(self, key: str, raw: JsonObject, new: JsonObject) -> float | None:
         """Bring the status of the object `raw` to `new`; if that has to wait, return the seconds until it is due."""
-        new = {field: value for field, value in new.items() if field not in self._unknown}
+        new = _without(new, self._unknown) if self._unknown else new
         stored = raw.get("status")
         old = stored if isinstance(stored, dict) else {}
         patch = status_patch(old, new)
@@ -215,9 +216,10 @@ class StatusWriter(Generic[Decided]):
         except NotFound:
             return None
         self._due.pop(key, None)
-        if unknown := new.keys() - (status or {}).keys():
+        if unknown := set(_lacking(status or {}, new)):
             self._unknown |= unknown
-            self._log.warning("the installed definition lacks fields of the status", fields=sorted(unknown))
+            fields = sorted(map(".".join, unknown))
+            self._log.warning("the installed definition lacks fields of the status", fields=fields)
         holding = [c["type"] for c in new.get("conditions") or [] if c.get("status") == "True"]
         self._log.debug("status changed", conditions=holding)
         written = {**raw, "metadata": {**metadata, "resourceVersion": version}}
@@ -248,6 +250,24 @@ def _merge_patch(old: JsonObject, new: JsonObject) -> JsonObject:
         elif key not in old or value != before:
             patch[key] = value
     return patch
+
+
+def _lacking(stored: JsonObject, wanted: JsonObject, *path: str) -> Iterator[Path]:
+    """Yield the fields that are wanted, and are not in what was stored."""
+    for name, value in wanted.items():
+        if name not in stored:
+            yield (*path, name)
+        elif isinstance(value, dict) and isinstance(stored[name], dict):
+            yield from _lacking(stored[name], value, *path, name)
+
+
+def _without(status: JsonObject, fields: Collection[Path], *path: str) -> JsonObject:
+    """Return a status without some fields."""
+    return {
+        name: _without(value, fields, *path, name) if isinstance(value, dict) else value
+        for name, value in status.items()
+        if (*path, name) not in fields
+    }
 
 
 def without_times(status: JsonObject) -> JsonObject:

@@ -36,8 +36,8 @@ class SchedulingAPI(Protocol):
     def dropped(self, wanted: JsonObject, stored: JsonObject) -> list[tuple[str, str]]:
         """Return the fields of the spec of a PodGroup that the API server has dropped, with the gates they take."""
 
-    def is_scheduled(self, pod_group: JsonObject) -> bool:
-        """Return whether a node was found for pods of a stored PodGroup, ever."""
+    def is_tried(self, pod_group: JsonObject) -> bool:
+        """Return whether the scheduler has looked for nodes for pods of a stored PodGroup, ever."""
 
 
 class V1Alpha2:
@@ -89,10 +89,11 @@ class V1Alpha2:
             (field, gate) for field, gate in gates.items() if field in wanted and wanted[field] != stored.get(field)
         ]
 
-    def is_scheduled(self, pod_group: JsonObject) -> bool:
-        """Return whether a node was found for pods of a stored PodGroup, ever."""
+    def is_tried(self, pod_group: JsonObject) -> bool:
+        """Return whether the scheduler has looked for nodes for pods of a stored PodGroup, ever."""
         conditions = (pod_group.get("status") or {}).get("conditions") or ()
-        return any(each.get("type") == "PodGroupScheduled" and each.get("status") == "True" for each in conditions)
+        # Its status counts for nothing: of a group that was scheduled it may be False, if a pod came right after that.
+        return any(each.get("type") == "PodGroupScheduled" for each in conditions)
 
 
 APIS: Final[Sequence[SchedulingAPI]] = (V1Alpha2(),)
