@@ -82,7 +82,8 @@ class KAI:
             known = (each["metadata"]["name"] for each in info.listers.list(QUEUE_API, "Queue"))
             raise NotReady(f"KAI Scheduler has no queue {queue!r} {did_you_mean(queue, known)}")
         info.labels[QUEUE_LABEL] = queue
-        if any(each.get("dependsOn") for each in info.template.get("replicatedJobs") or []):
+        replicated_jobs: list[JsonObject] = info.template.get("replicatedJobs") or []
+        if any(each.get("dependsOn") for each in replicated_jobs):
             info.annotations.setdefault(MIN_MEMBER_ANNOTATION, "1")
         for pods in info.pod_sets:
             pods.pod_template.setdefault("metadata", {}).setdefault("labels", {})[QUEUE_LABEL] = queue
