@@ -40,6 +40,10 @@ def test_a_policy_that_no_plugin_serves_is_refused() -> None:
     """Run without its framework, the job would seem to succeed."""
     with pytest.raises(PolicyUnserved, match=r"no installed plugin serves mlPolicy\.torch"):
         resolve(trainjob(), runtime(policy={"torch": {}}), Framework(load_plugins(disabled=frozenset({"torch"}))))
+    raw = runtime_object()
+    raw["spec"]["scheduling"] = {}
+    with pytest.raises(PolicyUnserved, match=r"serves scheduling; open the feature gate TrainJobWorkloadAware"):
+        resolve(trainjob(), parse_runtime(raw), Framework(load_plugins()))
     jobset(trainjob(), runtime(policy={"numNodes": 2}))
 
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import orjson
 
-from trainmaster.runtime.api.constants import NODE, TRAINER_ANCESTOR
+from trainmaster.runtime.api.constants import NODE, SCHEDULING_GATE, TRAINER_ANCESTOR
 from trainmaster.runtime.api.meta import ApiModel
 from trainmaster.runtime.api.trainingruntime import ClusterTrainingRuntime, JobSetTemplate, MLPolicy, TrainingRuntime
 from trainmaster.runtime.api.trainjob import RuntimePatch, TrainJob
@@ -27,6 +27,7 @@ from trainmaster.runtime.canonical import (
     without_blanks,
 )
 from trainmaster.runtime.framework import Framework, PluginFailed
+from trainmaster.runtime.framework.descriptor import SCHEDULING
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.framework.resolution import Tracer
 from trainmaster.runtime.info import Info, PodSet, ancestor_of
@@ -97,7 +98,8 @@ def resolve(
 
 def _unserved(policy: str, not_loaded: Sequence[str]) -> str:
     if not not_loaded:
-        return f"no installed plugin serves {policy}; install one, or use another runtime"
+        remedy = f"open the feature gate {SCHEDULING_GATE}" if policy == SCHEDULING else "install one"
+        return f"no installed plugin serves {policy}; {remedy}, or use another runtime"
     names = ", ".join(not_loaded)
     return (
         f"no plugin serves {policy}, and {names} did not load, which may be why: the log of the manager says what to "

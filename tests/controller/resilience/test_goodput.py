@@ -25,6 +25,7 @@ from trainmaster.controller.resilience.goodput import (
     Facts,
     PodTimes,
     account,
+    failures_of,
     goodput_of,
     seconds_of,
     share_of,
@@ -123,6 +124,11 @@ def test_a_job_that_stood_still_and_goes_on_is_productive_again() -> None:
     goodput = account(goodput, facts(140, UP, progress=120))
     assert (told(goodput)[STALLED], goodput["phase"], goodput["since"]) == (50, PRODUCTIVE, at(120))
     assert account(account({}, facts(90, replace(UP, stalled=70))), facts(140, UP))["since"] == at(140)
+
+
+def test_attempts_that_end_on_purpose_are_no_failures() -> None:
+    attempts = [{"reason": each} for each in ("Failed", "Disrupted", "Retry", "Resized")]
+    assert failures_of({"status": {"resilience": {"attempts": attempts}}}) == 2
 
 
 def test_who_reads_adds_the_time_that_goes_by() -> None:

@@ -4,6 +4,7 @@ the authors of the objects: errors and warnings.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,8 @@ APPLY: Final = "application/apply-patch+yaml"
 
 FIELD_MANAGER: Final = "trainmaster-cli"
 """Who writes, as far as it is somebody who types commands."""
+
+_REQUEST: Final = re.compile(r"^[A-Z]+ \S+: ")
 
 
 class Rejected(Exception):
@@ -113,6 +116,11 @@ def error_lines(error: ApiError) -> list[str]:
         return fields.split(", ")
     # Without a reason it is no Status, but of something in between: the request says which server was meant.
     return [error.message if error.message and error.reason else str(error)]
+
+
+def fault_of(text: str) -> str:
+    """Return what is wrong, without the request before and the advice behind, of the text of an error."""
+    return _REQUEST.sub("", text).partition(";")[0]
 
 
 def unknown_kind(manifest: Manifest) -> str:

@@ -41,6 +41,9 @@ KINDS: Final = {each: f"{each.lower()}Seconds" for each in (PRODUCTIVE, QUEUED, 
 RETRY: Final = "Retry"
 """The reason of attempts whose program asked to be started again, and has seen to it that nothing is lost."""
 
+RESIZED: Final = "Resized"
+"""Reason of the attempt that ends because an elastic job is resized, and of the event that its size has changed."""
+
 
 class PodTimes(NamedTuple):
     """When a pod was created, and when all of its containers ran; in seconds since 1970, as all times here."""
@@ -264,9 +267,9 @@ def up_to(goodput: JsonObject, now: datetime) -> JsonObject:
 
 
 def failures_of(job: JsonObject) -> int:
-    """Return how many of the attempts that a TrainJob remembers have failed."""
+    """Return how many of the attempts that a TrainJob remembers have failed, or were disrupted."""
     attempts = mappings(mapping(JobFields(job).status.get("resilience")).get("attempts"))
-    return sum(each.get("reason") != RETRY for each in attempts)
+    return sum(each.get("reason") not in {RETRY, RESIZED} for each in attempts)
 
 
 def share_of(goodput: Mapping[str, Any]) -> int | None:

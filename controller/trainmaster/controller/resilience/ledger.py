@@ -29,7 +29,7 @@ from trainmaster.controller.diagnosis.first_failures import describe
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.redaction import redact
 from trainmaster.controller.resilience.attempts import PATIENCE, AttemptFacts, Disruption
-from trainmaster.controller.resilience.goodput import RETRY, AttemptTimes
+from trainmaster.controller.resilience.goodput import RESIZED, RETRY, AttemptTimes
 from trainmaster.runtime.api.constants import (
     JOBSET_COMPLETED,
     JOBSET_FAILED,
@@ -47,9 +47,6 @@ REMEMBERED: Final = 32
 
 RESTARTED: Final = "Restarted"
 """Reason of the event that all pods are made anew by the manager."""
-
-RESIZED: Final = "Resized"
-"""Reason of the attempt that ends because an elastic job is resized, and of the event that its size has changed."""
 
 _REACHED: Final = "ReachedMaxRestarts"  # what JobSet says when it gives up
 LONGEST_MESSAGE: Final = 1024

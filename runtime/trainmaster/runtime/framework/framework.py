@@ -19,7 +19,6 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trainmaster.runtime.api.constants import SCHEDULING_GATE
 from trainmaster.runtime.api.trainingruntime import MLPolicy, PodGroupPolicy
 from trainmaster.runtime.api.trainjob import TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
@@ -163,7 +162,7 @@ class Framework:
                 if getattr(policy, name, None) is not None and name not in self._served:
                     return f"{part}.{name}"
         if info.scheduling is not None and not self.serves_scheduling:
-            return f"{SCHEDULING} (feature gate {SCHEDULING_GATE})"
+            return SCHEDULING
         for field, custom in customs(info.ml_policy, info.pod_group_policy):
             if (field, custom.name) not in self._custom:
                 return f"{field}.custom of the name {custom.name!r}"

@@ -225,11 +225,17 @@ async def test_what_happened_is_told_unless_it_was_to_a_predecessor_of_the_same_
     bound = await client.create(PODS, bound, namespace="research")
     about = {"kind": "Pod", "uid": bound["metadata"]["uid"], "reason": "FailedScheduling"}
     await event(client, "again-node-0-1-yyyyy", note="no room", **about)
+    # What a condition says is told once.
+    await team.tell("again", "Blocked", message="no quota")
+    await eventually(lambda: len(reporter.told) > 2)
+    await event(client, "again", kind="TrainJob", uid=uid, note="reconciliation failed: no quota")
     await event(client, "again", kind="TrainJob", uid=uid, note="the end")
-    await eventually(lambda: len(reporter.told) > 1)
+    await eventually(lambda: len(reporter.told) > 3)
     await client.delete(TRAINJOBS, team.name, "again")
     await following
-    assert reporter.told == [f"warning: TrainJob again: Odd: the {what}" for what in ("new one", "end")]
+    new, blocked, _, end = reporter.told
+    assert [new, end] == [f"warning: TrainJob again: Odd: the {what}" for what in ("new one", "end")]
+    assert blocked == "TrainJob research/again: Blocked: no quota"
 
 
 async def event(client: KubeClient, name: str, *, kind: str, uid: str, note: str, reason: str = "Odd") -> None:

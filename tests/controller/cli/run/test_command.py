@@ -1,8 +1,11 @@
 """`trainmaster run` as a program: on a whole cluster that runs pods as processes, or where nobody works on jobs."""
 
+import asyncio
 import json
 import re
+import shlex
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from support.commands import eventually, trainmaster
 from support.devcluster.faultycluster import FaultyCluster
 from support.running_jobs import runtime, trainjob, write
 from support.team import Team
+from support.terminals import Terminal
 from support.training import conditions_of
 from support.webhooks import Configurer, WebhookServer, rule, serve_webhooks
 
@@ -126,6 +130,25 @@ async def test_an_interrupt_leaves_or_deletes(mine: Team, choice: str) -> None:
         assert done.err.endswith(f"{title} deleted\n")
         with pytest.raises(NotFound):
             await mine.client.get(TRAINJOBS, mine.name, "long")
+
+
+async def test_an_interrupt_asks_on_a_terminal_wherever_the_log_goes(mine: Team) -> None:
+    file = write(mine.directory, runtime("shell"), trainjob("long", "echo up; sleep 1000"))
+    log = mine.directory / "log"
+    log.touch()
+    command = shlex.join([sys.executable, "-m", "trainmaster.controller.cli", "run", file, *mine.options])
+    with (
+        Terminal(columns=200) as terminal,
+        terminal.program("sh", "-c", f"exec {command} > log", cwd=mine.directory) as running,
+    ):
+        await eventually(lambda: log.read_text() == "up\n")
+        terminal.press("\x03")
+        await asyncio.to_thread(terminal.wait_for, "[y/N]")
+        terminal.press("\x03")
+        assert await asyncio.to_thread(running.wait) == 130
+        terminal.settle()
+        assert f"[y/N] ^C\r\ninterrupted; TrainJob {mine.name}/long goes on\r\n" in terminal.output
+    assert log.read_text() == "up\n"
 
 
 async def test_time_runs_out_or_nobody_waits(mine: Team) -> None:

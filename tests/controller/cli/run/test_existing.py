@@ -143,7 +143,7 @@ async def test_on_a_terminal_it_asks(team: Team) -> None:
     assert "nothing was submitted" in seen
     code, seen = await asked("\x03")
     assert code == 130
-    assert "Traceback" not in seen
+    assert "[a/r/n/Q] ^C\r\ntrainmaster: interrupted\r\n" in seen
     assert await names(team) == before
     code, _ = await asked("n\n")
     assert (code, set(await names(team))) == (0, {"digits", "digits-2"})

@@ -12,7 +12,7 @@ from trainmaster.controller.cli.jobs.rows import has_words
 from trainmaster.controller.cli.top.attention import Order, ordered
 from trainmaster.controller.cli.top.live import view as view_of
 from trainmaster.controller.cli.top.managers import Managers
-from trainmaster.controller.cli.top.snapshot import Snapshot
+from trainmaster.controller.cli.top.snapshot import Snapshot, plain_lines
 
 GPU = "nvidia.com/gpu"
 BUSY = snapshot(
@@ -70,14 +70,17 @@ def test_thousands_of_jobs_and_nodes_are_some_rows_and_a_count() -> None:
 
 def test_what_is_not_there_or_not_known_is_said() -> None:
     # An outage and what may not be read are told.
-    rows = view(snapshot(top_job("mnist"), nodes=None, outage="connection refused", unread=["nodes: no permission"]))
-    assert rows[1] == "the cluster does not answer: this may be out of date: connection refused"
+    away = "GET https://cluster/api: https://cluster refused the connection; is the server running?"
+    rows = view(snapshot(top_job("mnist"), nodes=None, outage=away, unread=["nodes: no permission"]), columns=80)
+    assert rows[1] == "this may be out of date: https://cluster refused the connection"
     assert "nodes    not known" in rows
     assert "not read: nodes: no permission" in rows
-    # A namespace without jobs.
-    assert "no jobs in namespace team; -A shows all namespaces" in view(snapshot())
+    # A namespace without jobs, with a terminal or without.
+    for rows in (view(snapshot()), [*plain_lines(snapshot(), [])]):
+        assert "no jobs in namespace team; -A shows all namespaces" in rows
     assert "no jobs" in view(snapshot(namespace=None))
-    assert "no job matches --filter" in view(BUSY, words="absent")
+    for rows in (view(BUSY, words="absent"), [*plain_lines(BUSY, [])]):
+        assert "no job matches --filter" in rows
     # Without a manager that is said.
     rows = view(snapshot(managers=Managers((), "none is installed; nothing becomes of TrainJobs: trainmaster doctor")))
     assert "manager  none is installed; nothing becomes of TrainJobs: trainmaster doctor" in rows

@@ -149,7 +149,7 @@ def test_who_suspended_a_job_last_is_told_with_the_time() -> None:
     ]
     (found,) = explain(view(job, jobsets=[jobset(suspend=True)], pods=[])).findings
     assert found.cause is Cause.SUSPENDED
-    assert found.evidence[0].text == "spec.suspend is true, set by `trainmaster suspend`"
+    assert found.evidence[0].text == "spec.suspend is true, set by `trainmaster run` or `suspend`"
     assert found.evidence[0].at == moment(90)
     assert found.what_next == ("resume it: trainmaster resume demo -n team",)
 

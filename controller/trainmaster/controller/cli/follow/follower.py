@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import signal
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Final
@@ -38,6 +37,7 @@ from trainmaster.controller.cli.follow.reporter import Reporter, shows_displays
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
 from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.cli.printers import FAILURE, INTERRUPTED
+from trainmaster.controller.cli.responses import fault_of
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.controller.explain.pods import has_ended
 from trainmaster.controller.job_fields import JobFields
@@ -56,8 +56,6 @@ _RETRY_AFTER: Final = 1.0
 _USUAL_PHASES: Final = frozenset(
     {"Pending", "ContainerCreating", "PodInitializing", "Running", "Succeeded", "Terminating"}
 )
-
-_REQUEST: Final = re.compile(r"^[A-Z]+ \S+: ")
 
 _TOLD_AS_FAILURES: Final = frozenset({"BackOff", CONTAINER_FAILED, "BackoffLimitExceeded", "FailedJobs"})
 """Events about failures of containers, of which pods and their logs tell more, and about what is given up for them,
@@ -237,8 +235,9 @@ class Follower:
         reason, note = event.get("reason"), event.get("note") or ""
         if event.get("type") != "Warning" or named is None or reason in _TOLD_AS_FAILURES or _NOT_STARTED in note:
             return
+        blocked = named.conditions.get(BLOCKED, {}).get("message")
         warning = named.job.key, str(reason), note
-        if warning in self._warned or not await self._ownership.of_event(event, named):
+        if (blocked and blocked in note) or warning in self._warned or not await self._ownership.of_event(event, named):
             return
         if reason == _UNSCHEDULED and await self._is_past(regarding):
             return
@@ -284,9 +283,7 @@ class Follower:
         if reason is None:
             self._reporter.report("the cluster can be reached again")
         else:
-            # Of the text of an error, which names the request, and says what to do, what is wrong.
-            what = _REQUEST.sub("", reason).partition(";")[0]
-            self._reporter.report(f"the cluster cannot be reached: {what}; waiting for it", bad=True)
+            self._reporter.report(f"the cluster cannot be reached: {fault_of(reason)}; waiting for it", bad=True)
         self._reporter.show(self.jobs)
 
     def _on_refusal(self, text: str) -> None:

@@ -33,7 +33,7 @@ from trainmaster.controller.cli.follow.job_status import FollowedJob
 from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.cli.printers import BAD_INPUT, FAILURE, INTERRUPTED, complain, print_objects, report
 from trainmaster.controller.cli.responses import Rejected
-from trainmaster.controller.cli.run.existing import CHOICES, FAIL, settle
+from trainmaster.controller.cli.run.existing import CHOICES, FAIL, ask, settle
 from trainmaster.controller.cli.run.script.options import (
     NAME,
     ProgramError,
@@ -311,11 +311,10 @@ async def _settle_interrupt(
 ) -> None:
     if choice is None and sys.stdin.isatty() and sys.stderr.isatty():
         try:
-            # Nothing else runs any more; a thread that waits for input could not be interrupted.
-            answer = input(f"\nInterrupted. Delete {_titles(jobs)}? [y/N] ")  # noqa: ASYNC250 - see above
-        except (EOFError, KeyboardInterrupt):
+            answer = ask(f"\nInterrupted. Delete {_titles(jobs)}? [y/N] ")
+        except KeyboardInterrupt:
             answer = ""
-        choice = "delete" if answer.strip().lower() in {"y", "yes"} else "leave"
+        choice = "delete" if answer in {"y", "yes"} else "leave"
     if choice == "delete":
         await _delete(client, jobs)
     else:

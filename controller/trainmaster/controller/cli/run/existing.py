@@ -113,20 +113,23 @@ def _ask(existing: Sequence[tuple[Taken, Job]]) -> str:
         print(f"{job.title} exists already, and {_state(job)}", file=sys.stderr)
     question = f"[a]ttach to {them}, [r]eplace {them} by {these}, run {these} under a [n]ew name, or [q]uit? [a/r/n/Q] "
     while True:
-        answer = _answer(question)
+        answer = ask(question)
         if answer in _QUIT:
             raise Rejected(["nothing was submitted"])
         if chosen := _ANSWERS.get(answer[:1]):
             return chosen
 
 
-def _answer(question: str) -> str:
-    """Read a line; Ctrl-C ends the program, where the loop would wait for the answer first."""
+def ask(question: str) -> str:
+    """Read a line, in lower case; Ctrl-C is a KeyboardInterrupt at once, where the loop would wait for the answer."""
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         print(question, end="", file=sys.stderr, flush=True)
         return input().strip().lower()
-    except EOFError:
+    except (EOFError, KeyboardInterrupt) as error:
+        print(file=sys.stderr)  # what follows stands below the question
+        if isinstance(error, KeyboardInterrupt):
+            raise
         return ""
     finally:
         signal.signal(signal.SIGINT, handler)

@@ -29,6 +29,7 @@ from trainmaster.controller.cli.top.snapshot import (
     job_cells,
     more_jobs,
     more_nodes,
+    no_jobs,
     node_rows,
 )
 from trainmaster.controller.kube.rest.errors import KubeError
@@ -80,18 +81,11 @@ def view(snapshot: Snapshot, jobs: Sequence[JobRow], *, lines: int) -> Group:
     shown = jobs[:room]
     return Group(
         *(cell(line, "" if is_well else "yellow") for line, is_well in head),
-        _job_table(snapshot, shown) if shown else cell(_no_jobs(snapshot), "dim"),
+        _job_table(snapshot, shown) if shown else cell(no_jobs(snapshot), "dim"),
         *(cell(line, "dim") for line in more_jobs(snapshot, jobs, room)),
         *(_node_table(snapshot, nodes) if len(nodes) > 1 else ()),
         cell(_FOOT, "dim"),
     )
-
-
-def _no_jobs(snapshot: Snapshot) -> str:
-    if snapshot.jobs:
-        return "no job matches --filter"
-    where = "" if snapshot.namespace is None else f" in namespace {snapshot.namespace}; -A shows all namespaces"
-    return f"no jobs{where}"
 
 
 def _job_table(snapshot: Snapshot, jobs: Sequence[JobRow]) -> Table:

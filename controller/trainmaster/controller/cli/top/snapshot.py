@@ -12,6 +12,7 @@ from trainmaster.controller.cli.follow.summary import clock
 from trainmaster.controller.cli.jobs.rows import UNKNOWN, JobRow, nodes_text
 from trainmaster.controller.cli.output import one_line
 from trainmaster.controller.cli.printers import aligned, human_duration
+from trainmaster.controller.cli.responses import fault_of
 from trainmaster.controller.cli.top.attention import Attention, attention
 from trainmaster.controller.cli.top.managers import Manager, Managers
 from trainmaster.controller.cli.top.node_usage import CPU, MEMORY, NodeUsage, total
@@ -116,10 +117,12 @@ def _manager(manager: Manager) -> JsonObject:
 def plain_lines(snapshot: Snapshot, jobs: Sequence[JobRow]) -> Iterator[str]:
     """Yield a cluster as lines."""
     yield from (line for line, _ in head_lines(snapshot))
+    yield ""
     if jobs:
         first = 0 if snapshot.namespace is None else 1
-        yield ""
         yield from aligned([row[first:] for row in (JOB_HEADER, *(job_cells(job, snapshot) for job in jobs))])
+    else:
+        yield no_jobs(snapshot)
     if snapshot.nodes:
         yield ""
         yield from aligned(node_rows(snapshot))
@@ -130,7 +133,7 @@ def head_lines(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
     where = "all namespaces" if snapshot.namespace is None else f"namespace {snapshot.namespace}"
     yield f"{snapshot.now:%H:%M:%S} UTC   {where}   {snapshot.server}", True
     if snapshot.outage:
-        yield f"the cluster does not answer: this may be out of date: {one_line(snapshot.outage)}", False
+        yield f"this may be out of date: {one_line(fault_of(snapshot.outage))}", False
     yield f"jobs     {_job_counts(snapshot, snapshot.jobs, total=True)}", True
     for line, is_well in _manager_lines(snapshot):
         yield f"manager  {line}", is_well
@@ -140,6 +143,14 @@ def head_lines(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
         more = f", and {len(failing) - _FAILING_NODES} more" if len(failing) > _FAILING_NODES else ""
         yield f"failing  jobs that failed on one node in a day: {listed}{more}", False
     yield from ((f"not read: {one_line(line)}", False) for line in snapshot.unread)
+
+
+def no_jobs(snapshot: Snapshot) -> str:
+    """Say why no jobs are shown."""
+    if snapshot.jobs:
+        return "no job matches --filter"
+    where = "" if snapshot.namespace is None else f" in namespace {snapshot.namespace}; -A shows all namespaces"
+    return f"no jobs{where}"
 
 
 def failing_nodes(snapshot: Snapshot) -> dict[str, int]:

@@ -21,7 +21,7 @@ from trainmaster.runtime.jobs.constants import SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
 _COMMANDS: Final = {
-    "trainmaster-cli": "by `trainmaster suspend`",
+    "trainmaster-cli": "by `trainmaster run` or `suspend`",
     "kubectl-client-side-apply": "by kubectl apply",
     "kubectl": "by kubectl apply --server-side",
 }

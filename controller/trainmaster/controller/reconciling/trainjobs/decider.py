@@ -56,7 +56,7 @@ from trainmaster.controller.reconciling.trainjobs.plugin_failures import (
 from trainmaster.controller.reconciling.trainjobs.status import Plan, finished
 from trainmaster.controller.reconciling.write_backoff import digest
 from trainmaster.controller.reconciling.writes import JobEvent
-from trainmaster.controller.resilience.ledger import RESIZED
+from trainmaster.controller.resilience.goodput import RESIZED
 from trainmaster.controller.resilience.resilience import Resilience
 from trainmaster.metrics.trainjobs import count_node_failure, exemplar_of
 from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
