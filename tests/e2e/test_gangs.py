@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 from support.embedded import embedded
 from support.team import Team, team
-from support.training import apply_runtime, python, runtime, until
+from support.training import apply_runtime, initialized_runtime, python, runtime, until
 
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import TRAINJOBS
@@ -60,36 +62,55 @@ async def waits_whole(mine: Team) -> None:
     assert [each["spec"].get("nodeName") for each in await until(refused)] == [None] * 3
 
 
-async def test_a_gang_of_three_waits_for_its_third_gpu_and_again_after_a_restart(tmp_path: Path) -> None:
-    configuration, place = tmp_path / "config.yaml", tmp_path / "place"
+@pytest.fixture
+async def mine(tmp_path: Path) -> AsyncIterator[Team]:
+    configuration = tmp_path / "config.yaml"
     configuration.write_text(CONFIGURATION)
-    place.mkdir()
     options = ("--workload-aware-scheduling", "--fake-gpus", "3", "--config", str(configuration))
     with embedded(tmp_path, *options) as home:
-        async with team(home / ".trainmaster/kubeconfig", "gangs", tmp_path) as mine:
-            gang = runtime("gang")
-            gang["spec"]["scheduling"] = {"disruptionMode": "PodGroup"}
-            gang["spec"]["template"]["spec"]["failurePolicy"] = {"maxRestarts": 1}
-            await apply_runtime(mine.client, gang)
-            await occupy(mine, "first")
-            await runs(mine, "first")
-            job = mine.manifest("gang", "", on="gang")
-            job["spec"]["trainer"] = {
-                "numNodes": 3,
-                "command": python(NODE),
-                "env": [{"name": "PLACE", "value": str(place)}],
-                "resourcesPerNode": {"limits": {GPU: "1"}},
-            }
-            await mine.client.create(TRAINJOBS, job)
-            await waits_whole(mine)
-            told = (await mine.cli("explain", "gang")).out
-            assert "starts when 3 of its pods can; 0 have a node; 2 of 3 fit" in told
-            await mine.client.delete(PODS, mine.name, "first")
-            await until(lambda: all((place / f"first-{rank}").exists() for rank in "012"))
-            await occupy(mine, "second")
-            (place / "fail").touch()
-            await runs(mine, "second")
-            await waits_whole(mine)
-            assert not list(place.glob("second-*"))
-            await mine.client.delete(PODS, mine.name, "second")
-            await mine.condition("gang", "Complete")
+        async with team(home / ".trainmaster/kubeconfig", "gangs", tmp_path) as found:
+            yield found
+
+
+@pytest.mark.defect("B10")
+async def test_a_gang_does_not_wait_for_pods_that_come_after_its_initializer(mine: Team) -> None:
+    on = initialized_runtime("initialized")
+    on["spec"]["scheduling"] = {}
+    await apply_runtime(mine.client, on)
+    job = mine.manifest("initialized", "", on="initialized")
+    job["spec"]["trainer"] = {"numNodes": 2}
+    await mine.client.create(TRAINJOBS, job)
+    await mine.condition("initialized", "Complete")
+    pods = await mine.pods("initialized")
+    assert len({each["spec"]["schedulingGroup"]["podGroupName"] for each in pods}) == 2 < len(pods)
+
+
+async def test_a_gang_of_three_waits_for_its_third_gpu_and_again_after_a_restart(mine: Team, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    gang = runtime("gang")
+    gang["spec"]["scheduling"] = {"disruptionMode": "PodGroup"}
+    gang["spec"]["template"]["spec"]["failurePolicy"] = {"maxRestarts": 1}
+    await apply_runtime(mine.client, gang)
+    await occupy(mine, "first")
+    await runs(mine, "first")
+    job = mine.manifest("gang", "", on="gang")
+    job["spec"]["trainer"] = {
+        "numNodes": 3,
+        "command": python(NODE),
+        "env": [{"name": "PLACE", "value": str(place)}],
+        "resourcesPerNode": {"limits": {GPU: "1"}},
+    }
+    await mine.client.create(TRAINJOBS, job)
+    await waits_whole(mine)
+    told = (await mine.cli("explain", "gang")).out
+    assert "starts when 3 of its pods can; 0 have a node; 2 of 3 fit" in told
+    await mine.client.delete(PODS, mine.name, "first")
+    await until(lambda: all((place / f"first-{rank}").exists() for rank in "012"))
+    await occupy(mine, "second")
+    (place / "fail").touch()
+    await runs(mine, "second")
+    await waits_whole(mine)
+    assert not list(place.glob("second-*"))
+    await mine.client.delete(PODS, mine.name, "second")
+    await mine.condition("gang", "Complete")

@@ -1,7 +1,6 @@
 """TrainJobs from submission to their end, on a whole cluster with real processes."""
 
 import asyncio
-import copy
 import os
 import re
 import signal
@@ -16,6 +15,7 @@ from support.training import (
     conditions,
     conditions_of,
     ended,
+    initialized_runtime,
     log_of,
     pods,
     python,
@@ -65,14 +65,8 @@ SCHEDULERS = {"coscheduling": "scheduler-plugins-scheduler", "volcano": "volcano
 @pytest.mark.defect("B10")
 @pytest.mark.parametrize("policy", SCHEDULERS)
 async def test_a_gang_does_not_wait_for_pods_that_come_after_its_initializer(client: KubeClient, policy: str) -> None:
-    on, name = runtime(f"initialized-{policy}"), f"initialized-{policy}"
-    jobs = on["spec"]["template"]["spec"]["replicatedJobs"]
-    jobs[0]["template"]["spec"]["template"]["spec"]["schedulerName"] = SCHEDULERS[policy]
-    fetches = copy.deepcopy(jobs[0])
-    fetches["name"] = fetches["template"]["spec"]["template"]["spec"]["containers"][0]["name"] = "dataset-initializer"
-    fetches["template"]["metadata"]["labels"] = {"trainer.kubeflow.org/trainjob-ancestor-step": "dataset-initializer"}
-    jobs[0]["dependsOn"] = [{"name": "dataset-initializer", "status": "Complete"}]
-    jobs.insert(0, fetches)
+    name = f"initialized-{policy}"
+    on = initialized_runtime(name, schedulerName=SCHEDULERS[policy])
     on["spec"]["podGroupPolicy"] = {policy: {}}
     await apply_runtime(client, on)
     await client.create(TRAINJOBS, trainjob(name, on=name, trainer={"numNodes": 2}))

@@ -1,5 +1,6 @@
 """TrainJobs that run as processes, for end-to-end tests."""
 
+import copy
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -67,6 +68,19 @@ def runtime(name: str = "processes", *, backoff_limit: int = 0, restart_policy: 
         "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "torch"}},
         "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [job]}}},
     }
+
+
+def initialized_runtime(name: str, **pod: Any) -> JsonObject:
+    """One whose nodes come after an initializer; with these fields of all pods."""
+    on = runtime(name)
+    jobs = on["spec"]["template"]["spec"]["replicatedJobs"]
+    jobs[0]["template"]["spec"]["template"]["spec"].update(pod)
+    fetches = copy.deepcopy(jobs[0])
+    fetches["name"] = fetches["template"]["spec"]["template"]["spec"]["containers"][0]["name"] = "dataset-initializer"
+    fetches["template"]["metadata"]["labels"] = {"trainer.kubeflow.org/trainjob-ancestor-step": "dataset-initializer"}
+    jobs[0]["dependsOn"] = [{"name": "dataset-initializer", "status": "Complete"}]
+    jobs.insert(0, fetches)
+    return on
 
 
 def trainjob(name: str, *, on: str = "processes", **spec: Any) -> JsonObject:
