@@ -45,7 +45,7 @@ _NOT_SERVED: Final = (
     f"the cluster does not serve {WORKLOAD_KIND} and {POD_GROUP_KIND} ({', '.join(api.api_version for api in APIS)}), "
     "or the manager may not read them. The runtime asks for them by spec.scheduling: use another runtime, or tell your "
     "administrator to open the feature gates GenericWorkload and GangScheduling of kube-apiserver and kube-scheduler, "
-    "and to serve the API (--runtime-config)"
+    "and to serve the API (--runtime-config); an embedded cluster takes `cluster up --workload-aware-scheduling`"
 )
 
 
