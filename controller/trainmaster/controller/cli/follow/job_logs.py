@@ -50,6 +50,10 @@ class LogChoice:
         ranks = ranks_of(pod, node) or range(node, node + 1)
         return node == 0 if self.rank is None else self.rank in ranks
 
+    def pods_of(self, status: JobStatus) -> list[JsonObject]:
+        """Return the pods of a job whose logs are passed on."""
+        return [pod for pod in status.all_pods if self.has(pod, status.job.rank(pod))]
+
 
 FIRST_NODE: Final = LogChoice()
 

@@ -141,8 +141,13 @@ class JobStatus:
 
     def pods_before(self, pod: JsonObject) -> int:
         """Return how many pods had the place of a pod before it in its attempt."""
-        of_places = places([*self.past_pods.values(), *self.pods.values()])
+        of_places = places(self.all_pods)
         return next((there.index(pod) for there in of_places if pod in there), 0)
+
+    @property
+    def all_pods(self) -> list[JsonObject]:
+        """Those that are gone, and those that are there."""
+        return [*self.past_pods.values(), *self.pods.values()]
 
     @property
     def conditions(self) -> dict[str, JsonObject]:
@@ -166,7 +171,7 @@ class JobStatus:
     @property
     def has_log(self) -> bool:
         """Whether a container that trains has started, as far as its pods or its end tell."""
-        return self.outcome in GOOD or any(map(has_log, (*self.pods.values(), *self.past_pods.values())))
+        return self.outcome in GOOD or any(map(has_log, self.all_pods))
 
     @property
     def began(self) -> str:

@@ -149,11 +149,7 @@ class _LogReporter(Reporter):
     def close(self, jobs: Iterable[JobStatus]) -> None:
         """Say how the job ended."""
         [status] = jobs
-        pods = [*status.pods.values(), *status.past_pods.values()]
-        asked_for = [pod for pod in pods if self._choice.has(pod, status.job.rank(pod))]
-        self.has_log = any(map(has_log, asked_for))
-        if pods and not asked_for:
-            self.report("no pod had the rank that was asked for")
+        self.has_log = any(map(has_log, self._choice.pods_of(status)))
         if status.outcome not in GOOD or not self.has_log:
             super().close([status])
 
