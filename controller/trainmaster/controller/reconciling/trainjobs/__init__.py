@@ -1,9 +1,6 @@
 """What is observed and decided of a TrainJob.
 
-- `decider`: what the way of `reconciling.reconciler` asks about TrainJobs;
-- `observe`: what the caches, and for a missing runtime the server, say about one TrainJob, and the last states of
-  workloads that are gone;
-- `plan`: which writes bring the cluster there, deadline and time to live (pure);
-- `status`: the status that follows (pure);
-- `event_handlers`: which events concern which TrainJobs.
+- `decider`: what `reconciling.reconciler` asks about TrainJobs;
+- `event_handlers`, `observe`: which events concern which TrainJobs; what the caches, or the server, say about one;
+- `plan`, `status`: the writes, deadline and time to live; the status that follows (pure).
 """
