@@ -9,7 +9,8 @@ Guarantees:
 - Freed buffers go back to the operating system (`unmap_freed_blocks`), so a flood of failures leaves no larger process.
 - Threads that compute, as those for what is large, leave the event loop its turns (`switch_threads_often`).
 - K-12: the lag of the loop, the pauses of the garbage collector and the number of tasks are measured. The lag is taken
-  ten times a second; a stall of `STALL` or more is logged with what ran meanwhile.
+  ten times a second; a stall of `STALL` or more is logged with what ran meanwhile, and the CPU that the process had:
+  where that is much less, the machine was busy with others.
 - A loop that has stood still for `STUCK_AFTER` ends the process: its lease is renewed by another thread (L-15), so
   nobody else would ever lead. Time in which the whole process was stopped does not count.
 - P-30: `background_task` and `cancel_and_wait` return when what they own has ended.
@@ -26,6 +27,7 @@ import gc
 import os
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import FrameType
@@ -181,11 +183,13 @@ class LoopMonitor:
         self._due = 0.0
         self._timer: Timer | None = None
         self._worst = 0.0
+        self._cpu = 0.0
         self._running_then = ""
         self._silent_checks = 0
 
     def start(self) -> None:
         """Begin to measure the running loop."""
+        self._cpu = time.process_time()
         self._due = self._clock.monotonic() + _BEAT_EVERY
         self._timer = self._clock.call_at(self._due, self._beat)
 
@@ -195,7 +199,7 @@ class LoopMonitor:
             self._timer.cancel()
 
     def _beat(self) -> None:
-        now = self._clock.monotonic()
+        now, cpu = self._clock.monotonic(), time.process_time()
         lag = max(0.0, now - self._due)
         self._beats += 1
         series.LOOP_LAG.observe(lag)
@@ -203,7 +207,9 @@ class LoopMonitor:
             self._worst = lag
             series.LOOP_LAG_WORST.set(lag)
         if lag >= STALL:
-            log.warning("the event loop stood still", seconds=round(lag, 2), running=self._running_then or "unknown")
+            cpu_seconds, running = round(cpu - self._cpu, 2), self._running_then or "unknown"
+            log.warning("the event loop stood still", seconds=round(lag, 2), cpu_seconds=cpu_seconds, running=running)
+        self._cpu = cpu
         self._due = now + _BEAT_EVERY
         self._timer = self._clock.call_at(self._due, self._beat)
 
