@@ -18,6 +18,7 @@ from trainmaster.runtime.api.constants import (
     API_VERSION,
     CLUSTER_TRAINING_RUNTIME_KIND,
     DATASET_INITIALIZER,
+    JOBSET_LABEL,
     MODEL_INITIALIZER,
     NODE,
     TRAINER_ANCESTOR,
@@ -163,9 +164,7 @@ def torch_with_cache() -> JsonObject:
     """Return a runtime that trains from a data cache which the initializer starts."""
     job_name = {
         "name": "TRAIN_JOB_NAME",
-        "valueFrom": {
-            "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels['jobset.sigs.k8s.io/jobset-name']"}
-        },
+        "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{JOBSET_LABEL}']"}},
     }
     initializer = replicated_job(
         DATASET_INITIALIZER,

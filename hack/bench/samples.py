@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
+from trainmaster.runtime.api.constants import JOBSET_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 NAMESPACE: Final = "trainmaster-bench"
@@ -137,7 +138,7 @@ def pending_pods(number: int) -> Iterator[JsonObject]:
     }
     for index in range(2):
         labels = {
-            "jobset.sigs.k8s.io/jobset-name": job_name(number),
+            JOBSET_LABEL: job_name(number),
             "jobset.sigs.k8s.io/replicatedjob-name": "node",
             "jobset.sigs.k8s.io/job-index": "0",
             "batch.kubernetes.io/job-completion-index": str(index),

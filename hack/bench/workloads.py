@@ -15,10 +15,10 @@ from trainmaster.devcluster.crds.install import (
     TRAINER_DEFINITIONS,
     TRAINING_OPERATOR_DEFINITIONS,
 )
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 _PYTORCHJOBS: Final = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
-_JOB_NAME: Final = "training.kubeflow.org/job-name"
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class PyTorchJobs:
 
     def job_of(self, built: JsonObject) -> str:
         """Return the name of the PyTorchJob of a pod."""
-        name: str = built["metadata"]["labels"][_JOB_NAME]
+        name: str = built["metadata"]["labels"][JOB_NAME_LABEL]
         return name
 
     def reports(self, number: int) -> Iterator[Mapping[str, JsonObject]]:

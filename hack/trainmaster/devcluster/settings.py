@@ -43,9 +43,6 @@ class KubeletSettings:
 FAILED_ANNOTATION: Final = "trainmaster.dev/failed"
 """On a Node, whatever its value: the node fails as if its power went, and is back when the annotation is removed."""
 
-JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
-"""On a pod: the name of its JobSet."""
-
 NODE_MONITOR_GRACE_PERIOD: Final = 50.0
 """The default of kube-controller-manager."""
 

@@ -39,6 +39,8 @@ from trainmaster.controller.explain.ranking import explains, ranked
 from trainmaster.controller.explain.state import PATIENCE, JobState, State, state_of
 from trainmaster.controller.explain.timeline import Moment, timeline
 from trainmaster.controller.explain.view import JobView, Unread, WhyUnread, kubectl, named_advice, role_of
+from trainmaster.runtime.api.constants import JOBSET_LABEL
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 
 _SLACK: Final = timedelta(seconds=2)
 _MOST_PODS: Final = 5
@@ -175,9 +177,7 @@ def _unknown(view: JobView) -> Finding:
     if evidence[0].text.startswith(_HELD):
         advice.append("who set a finalizer has to remove it when its work is done: see whether that controller runs")
     if view.pods:
-        selector = f"jobset.sigs.k8s.io/jobset-name={view.name}"
-        if not view.is_trainjob:
-            selector = f"training.kubeflow.org/job-name={view.name}"
+        selector = f"{JOBSET_LABEL if view.is_trainjob else JOB_NAME_LABEL}={view.name}"
         advice.append(f"see its pods: {kubectl(view, 'describe', 'pods', '-l', selector)}")
     advice.append(f"see the events: {kubectl(view, 'events')}")
     if any(each.why is WhyUnread.FORBIDDEN for each in view.unread):

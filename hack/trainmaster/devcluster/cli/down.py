@@ -8,8 +8,9 @@ import signal
 import time
 
 from trainmaster.devcluster.cli.cluster_client import ClusterUnreachable, get
-from trainmaster.devcluster.settings import JOBSET_LABEL, KUBELET
+from trainmaster.devcluster.settings import KUBELET
 from trainmaster.devcluster.state import ClusterError, StateDirectory
+from trainmaster.runtime.api.constants import JOBSET_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 GRACE = 30.0

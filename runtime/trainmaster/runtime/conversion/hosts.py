@@ -10,13 +10,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from trainmaster.runtime.api.constants import JOBSET_LABEL
 from trainmaster.runtime.conversion.notes import Notes
 from trainmaster.runtime.jsontree import JsonObject
 
 JOBSET_NAME: Final = "JOBSET_NAME"
 """The variable that holds the name of a job whose name is generated."""
 
-JOBSET_NAME_FIELD_PATH: Final = "metadata.labels['jobset.sigs.k8s.io/jobset-name']"
+JOBSET_NAME_FIELD_PATH: Final = f"metadata.labels['{JOBSET_LABEL}']"
 
 _REWRITTEN: Final = "names of the job's pods are rewritten: the pods of TrainJobs have other host names"
 

@@ -58,6 +58,7 @@ from trainmaster.runtime.api.constants import (
     CLUSTER_TRAINING_RUNTIME_KIND,
     VOLCANO_API_VERSION,
 )
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 _MOST_WORKLOADS: Final = 2000
@@ -273,7 +274,7 @@ async def _claims(reader: Reader, view: JobView) -> Fields:
 
 async def _services(reader: Reader, view: JobView) -> Fields:
     if not view.is_trainjob:
-        return {"services": await reader.read_all(SERVICES, labels=f"training.kubeflow.org/job-name={view.name}")}
+        return {"services": await reader.read_all(SERVICES, labels=f"{JOB_NAME_LABEL}={view.name}")}
     services: list[JsonObject] = []
     for jobset in view.jobsets or ():
         name = ((jobset.get("spec") or {}).get("network") or {}).get("subdomain") or view.name

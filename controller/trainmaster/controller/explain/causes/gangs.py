@@ -22,6 +22,7 @@ from trainmaster.controller.job_fields import true_conditions
 from trainmaster.runtime.api.constants import (
     COSCHEDULING_API_VERSION,
     COSCHEDULING_POD_LABEL,
+    JOBSET_LABEL,
     POD_GROUP_KIND,
     SCHEDULING_API_VERSION,
     VOLCANO_API_VERSION,
@@ -204,7 +205,7 @@ def _advice(view: JobView, group: JsonObject, lacks_pods: bool) -> tuple[str, ..
     resource = f"podgroups.{api_group}"  # those of Volcano and of the scheduler plugins have one name
     look = f"see the group: {kubectl(view, 'describe', resource, group['metadata']['name'])}"
     if lacks_pods:
-        of_jobs = ("describe", "jobs", "-l", f"jobset.sigs.k8s.io/jobset-name={view.name}")
+        of_jobs = ("describe", "jobs", "-l", f"{JOBSET_LABEL}={view.name}")
         made_by = of_jobs if view.is_trainjob else ("describe", view.kind.lower(), view.name)
         return (f"see why the pods that miss are not created: {kubectl(view, *made_by)}", look)
     return ("free room for all of its pods at once, ask for less, or start fewer of them", look)

@@ -29,7 +29,7 @@ from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.devcluster.controllers.endpointslice import is_headless
 from trainmaster.devcluster.kubelet.environment import Lookup
 from trainmaster.devcluster.kubelet.network.addresses import host_address, hostname
-from trainmaster.devcluster.settings import JOBSET_LABEL
+from trainmaster.runtime.api.constants import JOBSET_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 _DOMAIN = "cluster.local"

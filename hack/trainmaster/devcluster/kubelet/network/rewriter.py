@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from trainmaster.devcluster.settings import JOBSET_LABEL
+from trainmaster.runtime.api.constants import JOBSET_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 LOCAL_ADDRESS = "127.0.0.1"
