@@ -10,11 +10,12 @@ import io
 import logging
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from trainmaster.controller.cli.output import marked
@@ -31,6 +32,14 @@ def terminal_console(file: TextIO | None = None) -> Console:
 def cell(text: str, style: str = "") -> Text:
     """Return a text of one row, which is cut where there is no room."""
     return Text(marked(text), style=style, no_wrap=True, overflow="ellipsis")
+
+
+def table(rows: Iterable[Sequence[RenderableType]]) -> Table:
+    """Return cells in columns."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for row in rows:
+        grid.add_row(*row)
+    return grid
 
 
 @contextmanager

@@ -21,10 +21,9 @@ from rich.file_proxy import FileProxy
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.segment import Segment, Segments
-from rich.table import Table
 from rich.text import Text
 
-from trainmaster.controller.cli.display import cell, drawing, terminal_console
+from trainmaster.controller.cli.display import cell, drawing, table, terminal_console
 from trainmaster.controller.cli.follow.failures import Failure, attempt_of, without_verdict
 from trainmaster.controller.cli.follow.job_status import DELETED, GOOD, UNKNOWN, JobStatus
 from trainmaster.controller.cli.follow.progress import LogProgress
@@ -166,7 +165,7 @@ def display(attempts: Sequence[Attempt], *, lines: int, now: float | None = None
     beside = room - len(shown) - bool(rest)
     return Group(
         *partial[:beside],
-        _table([_row(each, time.monotonic() if now is None else now) for each in shown]),
+        table(_without_empty_columns([_row(each, time.monotonic() if now is None else now) for each in shown])),
         *([cell(f"and {rest.total()} more: {more}", "dim")] if rest else []),
         *problems[: beside - len(partial[:beside])],
     )
@@ -179,11 +178,8 @@ def _importance(status: JobStatus) -> int:
     return int(status.state == WAITING and not status.failures)
 
 
-def _table(rows: Sequence[Sequence[RenderableType]]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for row in zip(*(column for column in zip(*rows, strict=True) if any(column)), strict=True):
-        table.add_row(*row)
-    return table
+def _without_empty_columns(rows: Sequence[Sequence[RenderableType]]) -> Iterable[Sequence[RenderableType]]:
+    return zip(*(column for column in zip(*rows, strict=True) if any(column)), strict=True)
 
 
 def _row(attempt: Attempt, now: float) -> Sequence[RenderableType]:

@@ -19,7 +19,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 
-from trainmaster.controller.cli.display import cell, drawing, terminal_console
+from trainmaster.controller.cli.display import cell, drawing, table, terminal_console
 from trainmaster.controller.cli.jobs.rows import UNKNOWN, JobRow
 from trainmaster.controller.cli.top.attention import Attention, attention
 from trainmaster.controller.cli.top.snapshot import (
@@ -97,16 +97,9 @@ def _job_table(snapshot: Snapshot, jobs: Sequence[JobRow]) -> Table:
         if (header != "NAMESPACE" or snapshot.namespace is None)
         and {row[index] for row, _ in rows[1:]} - ({TRAINJOB_KIND} if header == "KIND" else {"", UNKNOWN})
     ]
-    return _table([([row[index] for index in kept], style) for row, style in rows])
+    return table([cell(row[index], style) for index in kept] for row, style in rows)
 
 
 def _node_table(snapshot: Snapshot, rows: Sequence[Sequence[str]]) -> Iterator[RenderableType]:
-    yield _table([(row, "" if index else "bold") for index, row in enumerate(rows)])
+    yield table([cell(text, "" if index else "bold") for text in row] for index, row in enumerate(rows))
     yield from (cell(line, "dim") for line in more_nodes(snapshot, len(rows) - 1))
-
-
-def _table(rows: Sequence[tuple[Sequence[str], str]]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for row, style in rows:
-        table.add_row(*(cell(text, style) for text in row))
-    return table
