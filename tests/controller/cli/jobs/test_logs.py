@@ -253,7 +253,7 @@ async def test_ranks_and_the_end_of_their_logs_are_chosen(mine: Team) -> None:
     everything = (await mine.cli("attach", "two", "--all")).out.splitlines()
     assert len(everything) == 6
     assert [line for line in everything if line.endswith(" of 1")][-1].endswith("3 of 1")
-    assert "no pod has had rank 9" in (await mine.cli("attach", "two", "--rank", "9")).err
+    assert "no pod of rank 9 was seen" in (await mine.cli("attach", "two", "--rank", "9")).err
 
 
 async def test_a_job_that_is_deleted_meanwhile_is_not_waited_for(mine: Team) -> None:

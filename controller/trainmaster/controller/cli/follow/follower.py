@@ -414,8 +414,8 @@ async def follow_jobs(
                 reporter.close(follower.jobs)
                 return TIMED_OUT
             following.result()
-            if any(status.all_pods for status in follower.jobs) and not any(map(choice.pods_of, follower.jobs)):
-                reporter.report(f"no pod has had rank {choice.rank or 0}", bad=True)
+            if choice.rank is not None and not any(map(choice.pods_of, follower.jobs)):
+                reporter.report(f"no pod of rank {choice.rank} was seen", bad=True)
             reporter.close(follower.jobs)
             return 0 if follower.succeeded else FAILURE
     finally:
