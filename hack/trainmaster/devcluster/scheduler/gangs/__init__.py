@@ -1,1 +1,1 @@
-"""Gang scheduling: pods of a PodGroup start together or not at all, in the dialects of coscheduling and Volcano."""
+"""Gang scheduling: pods of a PodGroup start together or not at all, for Kubernetes' own groups and two other kinds."""
